@@ -19,6 +19,7 @@ from derive.protocol.specs import CollectionSpec
 from derive.storage.blobs import Blobs
 from derive.storage.capability.table import (
     TaskCapability,
+    find_ended,
     read_capabilities,
     reading_since,
     release_expired,
@@ -74,10 +75,7 @@ class History:
 
     def frontiers(self, name: str) -> Frontiers | None:
         """Return the frontiers and capabilities of a collection; None if nothing is stored under this name."""
-        can_write = self._metadata.can_write
-        with self._metadata.transaction(synced=False) if can_write else self._metadata.snapshot() as db:
-            if can_write:
-                release_expired(db)
+        with self._metadata.snapshot() as db:
             return _frontiers(db, name)
 
     def versions(self, name: str) -> list[Version]:
@@ -168,10 +166,11 @@ def _frontiers(db: Transaction, name: str) -> Frontiers | None:
     frontiers = frontiers_of(db, name)
     if frontiers is None:
         return None
+    ended = find_ended(db)
     readers = [reader for stored in readable_names(db, name) for reader in read_capabilities(db, stored)]
-    return Frontiers(
-        *frontiers, tuple(sorted(readers, key=lambda reader: reader.frontier)), write_capabilities(db, name)
-    )
+    readers = sorted((reader for reader in readers if reader.id not in ended), key=lambda reader: reader.frontier)
+    writers = (writer for writer in write_capabilities(db, name) if writer.id not in ended)
+    return Frontiers(*frontiers, tuple(readers), tuple(writers))
 
 
 _IDENTIFIER = len(str(UUID(int=0)))

@@ -25,6 +25,7 @@ from derive.storage.capability.table import (
     acquire_at,
     acquire_run,
     downgrade,
+    find_ended,
     is_live,
     least_write_frontier,
     read_capabilities,
@@ -387,11 +388,8 @@ class Store:
         Raises:
             OwnedError: the collection belongs to another writer.
         """
-        if self._metadata.can_write:
-            with self._metadata.transaction(synced=False) as db:
-                release_expired(db)
         with self._metadata.snapshot() as db:
-            require_open(db, name, door)
+            require_open(db, name, door, find_ended(db))
 
     # Ingesting
 

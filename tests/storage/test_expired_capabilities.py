@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import apsw
@@ -14,13 +14,18 @@ import pytest
 from conftest import World, write_catalog
 
 from derive.catalog import load
+from derive.cli.check import owner_issues
+from derive.cli.collections import collection_row
 from derive.errors import FencedError
+from derive.planning.plan import plan_tasks
+from derive.planning.status import task_row
 from derive.protocol.specs import CatalogSpec
 from derive.storage.capability.capabilities import Capabilities
 from derive.storage.capability.table import LIFETIME, Capability
 from derive.storage.ingest import Ingestion
 from derive.storage.metadata.descriptions import CollectionUpdate
 from derive.storage.metadata.process import this_process
+from derive.storage.store import Store
 from derive.storage.timeline import wall_clock
 
 CATALOG = """
@@ -141,6 +146,19 @@ def test_inputs_of_a_dead_task_are_released(world: World) -> None:
     assert db.execute("SELECT kind, at FROM capability").fetchall() == [("read", None)]
     assert db.execute("SELECT * FROM abandoned").fetchall() == []
     db.close()
+
+
+def test_commands_that_read_wait_for_no_writer(world: World, tmp_path: Path) -> None:
+    """Expired capabilities, which the next writer drops, count for no reader."""
+    world.store.acquire_write(NAME)
+    set_lease(world, ELSEWHERE, wall_clock() - 1)
+    catalog = load(write_catalog(tmp_path, CATALOG + DERIVED))
+    reader = Store(world.root, lambda: 1_000_000, reading=True)
+    with closing(reader), world.store.metadata.transaction():  # which keeps all other writers waiting
+        assert task_row(reader, catalog.derivations[NAME])[1] is None
+        assert [plan.changes for plan in plan_tasks(reader, catalog)] != []
+        assert list(owner_issues(catalog, reader)) == []
+        assert collection_row(reader, catalog, NAME, ["/id"])["writers"] == []
 
 
 def test_an_ingestion_renews_its_capability_until_its_files_are_on_the_disk(

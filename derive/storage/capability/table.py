@@ -362,22 +362,39 @@ def release_expired(db: Transaction) -> None:
     """
     if _none_has_expired(db):
         return
-    rows: list[Any] = db.execute(
-        "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
-    ).fetchall()
+    rows = _expiring(db)
     _seen.clear()
     _seen.update(row[4] for row in rows)
-    now = db.now()
-    dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
-    for identifier, kind, collection, task, process, expires in rows:
-        if not _is_late(kind, expires, task, process, now) and not dead[process]:
-            continue
+    for identifier, kind, collection, task, *_ in _ended(db, rows):
         if kind == "run":
             release_run(db, task)  # the next run of the task collects its files
             continue
         release(db, identifier)
         if kind == "write":
             db.execute("INSERT INTO abandoned VALUES (?, ?) ON CONFLICT (id) DO NOTHING", (identifier, collection))
+
+
+def find_ended(db: Transaction) -> frozenset[str]:
+    """Return the identifiers of the capabilities that `release_expired` drops."""
+    ended = _ended(db, _expiring(db))
+    tasks = [task for _, kind, _, task, *_ in ended if kind == "run"]
+    query = f"SELECT id FROM capability WHERE kind = 'write' AND task IN ({', '.join('?' * len(tasks))})"
+    writes: list[Any] = db.execute(query, tasks).fetchall() if tasks else []
+    return frozenset(row[0] for row in (*ended, *writes))
+
+
+def _expiring(db: Transaction) -> list[Any]:
+    """Return the identifier, kind, collection, task, process and expiry of each capability that expires."""
+    return db.execute(
+        "SELECT id, kind, collection, task, holder, expires FROM capability WHERE expires IS NOT NULL"
+    ).fetchall()
+
+
+def _ended(db: Transaction, rows: Sequence[Any]) -> list[Any]:
+    """Return those of the rows of `_expiring` whose capability has expired, or whose process has ended."""
+    now = db.now()
+    dead = {process: is_dead(process) for process in {row[4] for row in rows}}  # each check reads a file
+    return [row for row in rows if dead[row[4]] or _is_late(row[1], row[5], row[3], row[4], now)]
 
 
 def _none_has_expired(db: Transaction) -> bool:

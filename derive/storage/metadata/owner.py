@@ -14,6 +14,7 @@ kinds of writers cannot both become the owner.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import Enum
 
 from derive.errors import OwnedError
@@ -53,12 +54,13 @@ _OPEN = {
 }
 
 
-def owner_of(db: Transaction, name: str) -> Owner:
+def owner_of(db: Transaction, name: str, ended: Collection[str] = ()) -> Owner:
     """Return the owner of a collection.
 
     Args:
         db: a transaction; expired capabilities count until they are dropped.
         name: name of the collection, which may be unknown.
+        ended: identifiers of capabilities that do not count.
     """
     if name.startswith(POSITION_PREFIX):
         return Owner.INTERNAL
@@ -72,16 +74,18 @@ def owner_of(db: Transaction, name: str) -> Owner:
         place = POSITION_PREFIX + name.removeprefix(SQL_PREFIX)
         is_source = db.recall("SELECT 1 FROM collection WHERE name = ? AND upper < ?", (place, END_OF_TIME)).get
         return Owner.SOURCE if is_source else Owner.TABLE
-    return owner_of_documents(db, name)
+    return owner_of_documents(db, name, ended)
 
 
-def owner_of_documents(db: Transaction, name: str) -> Owner:
-    """Return the owner of a collection of documents: the present writer, or the past writer."""
+def owner_of_documents(db: Transaction, name: str, ended: Collection[str] = ()) -> Owner:
+    """Return the owner of a collection of documents: the present writer, or the past writer; see `owner_of`."""
     if task_of(name) is not None:
         return Owner.TASK
+    others = f" AND id NOT IN ({', '.join('?' * len(ended))})" if ended else ""
     is_task: int | None = db.recall(
-        "SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write' ORDER BY task IS NULL LIMIT 1",
-        (name,),
+        f"SELECT task IS NOT NULL FROM capability WHERE collection = ? AND kind = 'write'{others}"
+        " ORDER BY task IS NULL LIMIT 1",
+        (name, *ended),
     ).get
     if is_task is not None:
         return Owner.TASK if is_task else Owner.INGEST
@@ -91,18 +95,19 @@ def owner_of_documents(db: Transaction, name: str) -> Owner:
     return Owner.INGEST if segments.get else Owner.NOBODY
 
 
-def require_open(db: Transaction, name: str, door: Door) -> None:
+def require_open(db: Transaction, name: str, door: Door, ended: Collection[str] = ()) -> None:
     """Raise an error if a kind of writer may not write a collection.
 
     Args:
         db: the transaction of the write, or of the acquisition of the write capability.
         name: name of the collection.
         door: kind of writer.
+        ended: as for `owner_of`.
 
     Raises:
         OwnedError: the collection belongs to another writer.
     """
-    owner = owner_of(db, name)
+    owner = owner_of(db, name, ended)
     if owner not in _OPEN[door]:
         raise owned(name, owner, door)
 
