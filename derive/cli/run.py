@@ -180,8 +180,8 @@ def command(
         spark, executor = open_executor(master, folder / "logs" / "spark.log", settings, local_documents, note)
         stack.callback(prepare_after, spark)
         stack.enter_context(closing(executor))
+        others = ask_to_fence(store.task_capabilities.runs(tasks or _names(store, catalog)))
         running, group = attempt(partial(choose_catalog, store, catalog, tasks, accepted, shadow=shadow, hold=hold))
-        others = ask_to_fence(store.task_capabilities.runs(tasks or running.tasks))
         accepted = (*accepted, *attempt(partial(reporter.ask, store, running, tasks or None, accepted)))
         opening = partial(open_changing_run, running, store, executor, tasks=tasks or None, shards=shards)
         opening = partial(opening, cores=os.cpu_count() or 1, limits=Limits(**json.loads(limits)))
@@ -217,6 +217,11 @@ def _opened(
                 hint="let the states travel: --state-cache DIR",
             )
         yield store
+
+
+def _names(store: Store, catalog: CatalogSpec) -> list[str]:
+    """Return the names of all tasks, and of the shadows that run as tasks now."""
+    return [*catalog.tasks, *(shadow.name for shadow in store.shadows.members())]
 
 
 def _report_begin(reporter: _Reporter, run: Run, others: Mapping[str, Capability], accepted: Sequence[str]) -> None:

@@ -91,6 +91,7 @@ class Derivation:
         executor: executes transactions.
         spec: the derivation.
         shards: number of shards if it has never run.
+        shadow: digest of the definition of the shadow that it has or is; empty for none.
         facts: facts found during this run.
     """
 
@@ -98,6 +99,7 @@ class Derivation:
     executor: Executor
     spec: DerivationSpec
     shards: int
+    shadow: str = ""
     facts: DerivationFacts = field(default_factory=DerivationFacts, compare=False)
 
     @property
@@ -129,10 +131,10 @@ class Derivation:
             if spec.quarantines:
                 store.create(quarantine_spec(spec.name))
                 outputs.append(quarantine_name(spec.name))
-            capability, state = store.acquire_task(spec.name, self.shards, outputs, if_free=if_free)
+            capability, state = store.acquire_task(spec.name, self.shards, outputs, if_free=if_free, shadow=self.shadow)
         except OwnedError as error:
             refused = OwnedError(error.message, position=spec.collection.position, hint=error.hint)
-            capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free)
+            capability, state = store.acquire_task(spec.name, self.shards, if_free=if_free, shadow=self.shadow)
         epoch = capability.epoch
         publish_epoch(store.root, state.folder, epoch)
         if refused is None:

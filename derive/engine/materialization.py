@@ -97,15 +97,18 @@ class Materialization:
         executor: executes transactions.
         spec: the materialization.
         shards: number of shards if it has never run.
+        shadow: digest of the definition of the shadows of its bindings; empty for none.
 
     Attributes:
         spec: the materialization.
     """
 
-    def __init__(self, store: Runnable, executor: Executor, spec: MaterializationSpec, shards: int) -> None:
+    def __init__(
+        self, store: Runnable, executor: Executor, spec: MaterializationSpec, shards: int, shadow: str = ""
+    ) -> None:
         self._store = store
         self._executor = executor
-        self._shards = shards
+        self._shards, self._shadow = shards, shadow
         self._ready: _Ready | None = None
         self._keys: dict[str, UniqueKeys] = {}
         self._log = TaskLog(store.root, spec.name)
@@ -155,7 +158,7 @@ class Materialization:
         self._keys, self._fenced = {}, {}
         require_known_facts(store, spec.name)
         self._require_reachable()
-        capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free)
+        capability, state = store.acquire_task(spec.name, self._shards, if_free=if_free, shadow=self._shadow)
         publish_epoch(store.root, spec.name, capability.epoch)
         record = store.adopt_materialization(spec.name)  # a later reset changes it, and fences this run
         self._restart, self._kept, self._unstored = ResetMarker.from_text(record.restart), dict(record.kept), set()

@@ -44,6 +44,7 @@ from derive.protocol.definition_text import (
 from derive.protocol.secrets import redacted
 from derive.protocol.specs import BindingSpec, CatalogSpec, CollectionSpec, DerivationSpec, MaterializationSpec
 from derive.shard.state import publish_epoch, remove_state
+from derive.storage.capability.acquisition import shadowed
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.swap import BindingShadow, Shadow
 from derive.storage.roles import Maintainable, Runnable, View
@@ -65,11 +66,13 @@ class Group:
         present: the catalog.
         live: live derivations by name, under their stored definitions; members that have never run are missing.
         members: names of all members.
+        past: text of the last definition that each member has run; None without one.
     """
 
     present: CatalogSpec
     live: Mapping[str, DerivationSpec]
     members: tuple[str, ...]
+    past: Mapping[str, str | None]
 
     @property
     def definitions(self) -> Mapping[str, Definition]:
@@ -91,6 +94,7 @@ class Group:
     def with_shadows(self, shadows: Collection[Shadow]) -> CatalogSpec:
         """Return the catalog of a run with the live members and their shadows."""
         names = {shadow.task: shadow.name for shadow in shadows}
+        digests = {name: shadow.definition for shadow in shadows for name in (shadow.task, shadow.name)}
         others = [shadow_of(self.present.derivations[name], names) for name in self.members]
         live = self.live_catalog()
         return _ordered(
@@ -98,6 +102,7 @@ class Group:
                 live,
                 collections={**live.collections, **{spec.name: spec.collection for spec in others}},
                 derivations={**live.derivations, **{spec.name: spec for spec in others}},
+                shadows={**live.shadows, **digests},
             )
         )
 
@@ -120,7 +125,9 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
         UsageError: a member is disabled, or its stored definition is unknown or cannot be restored.
     """
     states = {name: state for name in catalog.derivations if (state := store.task(name)) and state.positions}
-    definitions = {name: next((part.definition for part in reversed(store.past(name))), None) for name in states}
+    definitions = {
+        name: next((part.definition for part in reversed(store.past(name))), None) for name in catalog.derivations
+    }
     members = {
         name for name, state in states.items() if _is_edited(catalog.derivations[name], state, definitions[name])
     }
@@ -142,7 +149,12 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
             )
         if name in states:
             live[name] = _stored(spec, definitions[name])
-    return Group(catalog, live, tuple(name for name in catalog.derivations if name in members))
+    return Group(
+        catalog,
+        live,
+        tuple(name for name in catalog.derivations if name in members),
+        {name: definitions[name] for name in members},
+    )
 
 
 def _is_edited(spec: DerivationSpec, state: TaskState, definition: str | None) -> bool:
@@ -181,9 +193,11 @@ def begin_shadow(store: Runnable, group: Group, *, is_held: bool) -> CatalogSpec
         is_held: whether the swap waits for a person.
 
     Raises:
+        FencedError: another process has applied an edit of a member, or has reset it.
         UsageError: the data folder has shadows of other definitions.
     """
-    return group.with_shadows(store.shadows.begin(group.definitions, group.former, is_held=is_held))
+    shadows = store.shadows.begin(group.definitions, group.past, group.former, is_held=is_held)
+    return group.with_shadows(shadows)
 
 
 def running_catalog(store: View, shadows: Collection[Shadow], catalog: CatalogSpec) -> CatalogSpec:
@@ -209,10 +223,7 @@ def require_no_shadow(shadows: Collection[Shadow], tasks: Collection[str]) -> No
     """
     members = sorted(shadow.task for shadow in shadows if shadow.task in tasks)
     if members:
-        raise UsageError(
-            f"a shadow of {', '.join(members)} is being derived, and a run without it would apply the edit at once",
-            hint="continue it: flowctl run --shadow; or drop it: flowctl shadow drop",
-        )
+        raise shadowed(members, "derived")
 
 
 def shadow_of(spec: DerivationSpec, names: Mapping[str, str]) -> DerivationSpec:
@@ -460,7 +471,8 @@ def with_shadows(catalog: CatalogSpec, shadows: Collection[BindingShadow]) -> Ca
         if spec is None or definition_of_materialization(spec).digest != shadow.definition:
             raise other_edit()
         materializations[shadow.task] = with_shadow(spec, shadow)
-    return replace(catalog, materializations=materializations)
+    digests = {shadow.task: shadow.definition for shadow in shadows}
+    return replace(catalog, materializations=materializations, shadows={**catalog.shadows, **digests})
 
 
 def require_no_binding_shadow(shadows: Collection[BindingShadow], tasks: Collection[str]) -> None:
@@ -471,10 +483,7 @@ def require_no_binding_shadow(shadows: Collection[BindingShadow], tasks: Collect
     """
     names = [shadow.task for shadow in shadows if shadow.task in tasks]
     if names:
-        raise UsageError(
-            f"a shadow of {', '.join(names)} is being filled, and a run without it would apply the edit at once",
-            hint="continue it: flowctl run --shadow; or drop it: flowctl shadow drop",
-        )
+        raise shadowed(names, "filled")
 
 
 def require_unshadowed(shadows: Shadows, tasks: Collection[str]) -> None:

@@ -198,6 +198,7 @@ class TaskReconciler:
         self._left: Mapping[str, str] = {}
         self._has_begun = False
         self._waiting: Collection[str] = ()
+        self._shadows: Mapping[str, str] = {}
         self._reconciliation: Reconciliation[str, DerivationSpec | MaterializationSpec] = Reconciliation(
             self._difference, self._open, self._release
         )
@@ -291,9 +292,10 @@ class TaskReconciler:
 
         Raises:
             FencedError: another run has fenced a task meanwhile.
+            UsageError: another process has begun or ended a shadow of a task meanwhile.
             FlowError: the data folder cannot be changed now.
         """
-        self._waiting = waiting
+        self._waiting, self._shadows = waiting, catalog.shadows
         catalog = stage(run.task_graph.catalog, catalog, waiting)
         desired = self._desired(catalog)
         before = run.tasks
@@ -335,10 +337,12 @@ class TaskReconciler:
 
     def _transactor(self, spec: DerivationSpec | MaterializationSpec) -> Derivation | Materialization:
         if isinstance(spec, DerivationSpec):
-            return Derivation(self._store, self._executor, spec, self._shards or self._default_shards(spec))
+            shards = self._shards or self._default_shards(spec)
+            return Derivation(self._store, self._executor, spec, shards, self._shadows.get(spec.name, ""))
         from derive.engine.materialization import Materialization  # imports gRPC
 
-        return Materialization(self._store, self._executor, spec, self._shards or 1)
+        shadow = self._shadows.get(spec.name, "")
+        return Materialization(self._store, self._executor, spec, self._shards or 1, shadow)
 
     def _default_shards(self, spec: DerivationSpec) -> int:
         """Return the number of shards of a derivation that has never run; a shadow has those of the live derivation."""

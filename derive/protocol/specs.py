@@ -283,6 +283,8 @@ class CatalogSpec:
             derivation on no cycle is a group of its own.
         tests: tests by name.
         materializations: materializations by name.
+        shadows: digest of the definition of a shadow, by the name of the task that has the shadow, and by the name of
+            the shadow if it is a task of its own; only a run with shadows has any.
     """
 
     source: str
@@ -291,6 +293,7 @@ class CatalogSpec:
     cycles: tuple[tuple[str, ...], ...]
     tests: Mapping[str, TestSpec]
     materializations: Mapping[str, MaterializationSpec] = field(default_factory=dict)
+    shadows: Mapping[str, str] = field(default_factory=dict)
 
     def within(self, limits: LambdaLimits) -> CatalogSpec:
         """Return this catalog with limits for its lambdas."""

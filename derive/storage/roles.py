@@ -213,7 +213,14 @@ class Runnable(Readable, Protocol):
         """Return the facts about a materialization; see `Store`."""
 
     def acquire_task(
-        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+        self,
+        name: str,
+        shards: int,
+        outputs: Sequence[str] = (),
+        *,
+        purpose: str | None = None,
+        if_free: bool = False,
+        shadow: str | None = None,
     ) -> tuple[TaskCapability, TaskState]:
         """Acquire the exclusive capability to run a task and to write its collections."""
 

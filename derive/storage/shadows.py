@@ -52,21 +52,30 @@ class Shadows:
         with self._metadata.snapshot() as db:
             return read_shadows(db)
 
-    def begin(self, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool) -> list[Shadow]:
-        """Begin shadows of a group, or continue them if they run the same definitions.
+    def begin(
+        self,
+        definitions: Mapping[str, Definition],
+        past: Mapping[str, str | None],
+        former: Mapping[str, str],
+        *,
+        is_held: bool,
+    ) -> list[Shadow]:
+        """Begin shadows of a group, or continue them if they run the same definitions; new shadows fence the members.
 
         Args:
             definitions: definition that each member's shadow runs, by the name of the derivation.
+            past: text of the last definition that each member has run when the group was found; None without one.
             former: JSON of the definition of each live collection, under which the collection is read from now on.
             is_held: whether the swap waits for a person.
 
         Raises:
+            FencedError: another process has applied an edit of a member, or has reset it.
             UsageError: the data folder has shadows of other definitions.
         """
         with self._metadata.transaction(wakes=True) as db:
             shadows = read_shadows(db)
             if not shadows:
-                begin_shadows(db, definitions, former, is_held=is_held)
+                begin_shadows(db, definitions, past, former, is_held=is_held)
             elif {shadow.task: shadow.definition for shadow in shadows} != {
                 name: definition.digest for name, definition in definitions.items()
             }:
@@ -110,7 +119,7 @@ class Shadows:
                         hint="begin a shadow again: flowctl run --shadow",
                     )
             for shadow in shadows:
-                begin_binding_shadow(db, shadow)
+                begin_binding_shadow(db, shadow, is_new=epochs is not None)
 
     def note_error(self, task: str, error: FlowError | None) -> None:
         """Record the error that stopped the shadows of a materialization's bindings; None if they continue."""

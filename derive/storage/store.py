@@ -17,13 +17,13 @@ from derive.errors import FrontierError, HeldError, StorageError
 from derive.protocol.collection import retried_specs
 from derive.protocol.specs import CollectionSpec, SelectorSpec, TransformSpec
 from derive.storage.blobs import is_there
+from derive.storage.capability.acquisition import acquire
 from derive.storage.capability.capabilities import Capabilities, TaskCapabilities
 from derive.storage.capability.table import (
     Bound,
     Capability,
     TaskCapability,
     acquire_at,
-    acquire_run,
     downgrade,
     find_ended,
     is_live,
@@ -34,7 +34,6 @@ from derive.storage.capability.table import (
     release_run,
     renew_runs,
     require_epochs,
-    require_free,
     require_live,
     require_run,
 )
@@ -82,7 +81,6 @@ from derive.storage.metadata.quarantine import (
 )
 from derive.storage.metadata.recorded_location import read_location
 from derive.storage.metadata.segment import (
-    begin_writer,
     count_documents_from,
     is_segment,
     read_segments,
@@ -92,7 +90,6 @@ from derive.storage.metadata.segment import (
 from derive.storage.metadata.table_copy import raise_epochs
 from derive.storage.metadata.tables import bind, check_partitions, find_conflict, has_appended
 from derive.storage.metadata.tasks import (
-    begin_epoch,
     insert_update,
     move_task,
     read_applied,
@@ -654,7 +651,14 @@ class Store:
         return record
 
     def acquire_task(
-        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+        self,
+        name: str,
+        shards: int,
+        outputs: Sequence[str] = (),
+        *,
+        purpose: str | None = None,
+        if_free: bool = False,
+        shadow: str | None = None,
     ) -> tuple[TaskCapability, TaskState]:
         """Acquire the exclusive capability to run a task and to write its collections.
 
@@ -666,6 +670,8 @@ class Store:
             outputs: names of the collections that the task writes.
             purpose: description of the use, for people; None for a run.
             if_free: whether to fail if another process holds the capability.
+            shadow: digest of the definition of the shadow beside which the caller runs the task, or as which the caller
+                runs the task; empty for none. None to acquire the task with any shadow.
 
         Returns:
             The capability and the state of the task, including the last commits of the fenced run.
@@ -673,20 +679,10 @@ class Store:
         Raises:
             FencedError: another process holds the capability, and `if_free` is set.
             OwnedError: one of the collections belongs to another writer.
+            UsageError: the task has another shadow.
         """
         with self._metadata.transaction(wakes=True) as db:
-            release_expired(db)
-            for output in outputs:
-                require_open(db, output, Door.TASK)
-            if if_free:
-                require_free(db, name)
-            epoch = begin_epoch(db, name, shards)
-            capability = acquire_run(db, name, epoch, {output: upper_of(db, output) for output in outputs}, purpose)
-            for output in outputs[:1]:  # the names of all files begin with this identifier
-                begin_writer(db, capability.id, output)
-            state = read_task(db, name)
-        assert state is not None
-        return capability, state
+            return acquire(db, name, shards, outputs, purpose=purpose, if_free=if_free, shadow=shadow)
 
     def commit_task(
         self, capability: TaskCapability, commit: TaskCommit | None, updates: Sequence[CollectionUpdate] = ()

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from derive.errors import FlowError
+from derive.errors import FencedError, FlowError
 from derive.protocol.collection import quarantine_name, version_name
 from derive.protocol.definition_text import Definition
 from derive.storage.capability.table import release_run, rewind_inputs
@@ -37,7 +37,16 @@ from derive.storage.metadata.collection import (
 from derive.storage.metadata.descriptions import TaskState
 from derive.storage.metadata.materializations import read_record, write_refills, write_restart
 from derive.storage.metadata.quarantine import internal_collections
-from derive.storage.metadata.tasks import epoch_of, forget_past, forget_task, insert_definition, read_task, rewind_task
+from derive.storage.metadata.tasks import (
+    epoch_of,
+    forget_past,
+    forget_task,
+    insert_definition,
+    last_definition,
+    read_applied,
+    read_task,
+    rewind_task,
+)
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.metadata.versions import begin_version, describe_version, versions_of
 from derive.time import BEGINNING
@@ -85,21 +94,44 @@ def read_shadows(db: Transaction) -> list[Shadow]:
 
 
 def begin_shadows(
-    db: Transaction, definitions: Mapping[str, Definition], former: Mapping[str, str], *, is_held: bool
+    db: Transaction,
+    definitions: Mapping[str, Definition],
+    past: Mapping[str, str | None],
+    former: Mapping[str, str],
+    *,
+    is_held: bool,
 ) -> None:
     """Record the members of a group, and the definitions under which the live collections are read from now on.
+
+    Runs of the members are fenced, because their definitions may be those of the shadows.
 
     Args:
         db: a write transaction without shadows.
         definitions: definition that each member's shadow runs, by the name of the derivation.
+        past: text of the last definition that each member has run when the group was found; None without one.
         former: JSON of the definition of each live collection.
         is_held: whether the swap waits for a person.
+
+    Raises:
+        FencedError: a member has run with another definition since the group was found, or was reset.
     """
     for name, definition in definitions.items():
+        if last_definition(db, name) != past.get(name):
+            raise FencedError(
+                f"another process has applied an edit of '{name}', or has reset it, so no shadow of it begins",
+                hint="see what is edited: flowctl plan",
+            )
+        _fence(db, name)
         number = max([1, *(version.number for version in versions_of(db, name))]) + 1
         db.execute("INSERT INTO shadow VALUES (?, ?, ?, ?)", (name, number, definition.digest, int(is_held)))
         if name in former and frontiers_of(db, name) is not None:
             describe_version(db, name, former[name])
+
+
+def _fence(db: Transaction, task: str) -> None:
+    """Fence the run of a task, if there is one."""
+    release_run(db, task)
+    db.execute("UPDATE task SET epoch = epoch + 1 WHERE name = ?", (task,))
 
 
 def hold_shadows(db: Transaction, *, is_held: bool) -> None:
@@ -325,8 +357,23 @@ def read_binding_shadows(db: Transaction) -> list[BindingShadow]:
     ]
 
 
-def begin_binding_shadow(db: Transaction, shadow: BindingShadow) -> None:
-    """Record the shadows of a materialization, or continue the same shadows without their error."""
+def begin_binding_shadow(db: Transaction, shadow: BindingShadow, *, is_new: bool) -> None:
+    """Record the shadows of a materialization, or continue the same shadows without their error.
+
+    New shadows fence the run of the materialization, because its definition may be that of the shadows.
+
+    Raises:
+        FencedError: the run has applied an edit since the new shadows were chosen.
+    """
+    if is_new:
+        state = read_task(db, shadow.task)
+        has_begun = state is not None and not shadow.keys.keys().isdisjoint(state.positions)
+        if has_begun or read_applied(db, shadow.task) != shadow.live:
+            raise FencedError(
+                f"another process has applied an edit of '{shadow.task}', so no shadow of it begins",
+                hint="see what is edited: flowctl plan",
+            )
+        _fence(db, shadow.task)
     keys = orjson.dumps(dict(shadow.keys)).decode()
     db.execute(
         "INSERT INTO shadow_binding VALUES (?, ?, ?, ?, ?, NULL) ON CONFLICT (task) DO UPDATE SET keys = excluded.keys,"

@@ -190,6 +190,15 @@ def read_past(db: Transaction, task: str) -> list[PastPart]:
     ]
 
 
+def last_definition(db: Transaction, task: str) -> str | None:
+    """Return the text of the last definition with which a derivation has run; None if none is recorded."""
+    text: str | None = db.execute(
+        "SELECT spec FROM history JOIN definition ON digest = definition WHERE task = ? ORDER BY number DESC LIMIT 1",
+        (task,),
+    ).get
+    return text
+
+
 def read_task(db: Transaction, name: str) -> TaskState | None:
     """Return the state of a task; None if it has not run since the last reset."""
     row: Any = db.execute(
