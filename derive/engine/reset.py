@@ -43,13 +43,18 @@ if TYPE_CHECKING:
 
 def readers_of(catalog: CatalogSpec, store: Maintainable, names: Sequence[str]) -> list[str]:
     """Return tasks that have run and read any of `names`, directly or indirectly, in catalog order."""
+    return [name for name in _reached(catalog, names) if store.task(name) is not None]
+
+
+def _reached(catalog: CatalogSpec, names: Sequence[str]) -> list[str]:
+    """Return tasks that read any of `names`, directly or indirectly, in catalog order."""
     reached = set(names)
     grown = True
     while grown:
         before = len(reached)
         reached |= {name for name, spec in catalog.tasks.items() if not reached.isdisjoint(spec.sources)}
         grown = len(reached) > before
-    return [name for name in catalog.tasks if name in reached and name not in names and store.task(name) is not None]
+    return [name for name in catalog.tasks if name in reached and name not in names]
 
 
 Removing: TypeAlias = Callable[[str, int, int], None]
@@ -86,18 +91,32 @@ def reset(
     Raises:
         UsageError: a name is not the name of a task; or a task that would not be reset, such as a task of another
             catalog, reads a reset task.
+        FencedError: a run or a reset of a reading task has begun meanwhile; nothing was reset.
     """
     for name in names:
         catalog.find_task(name)
-    readers = readers_of(catalog, store, names)
-    if readers and not cascade:
-        raise UsageError(
-            f"{', '.join(readers)} {'reads' if len(readers) == 1 else 'read'} {', '.join(names)}, and would keep the"
-            " results of the old documents",
-            hint="add --cascade to reset these too",
-        )
-    _start_over(catalog, store, names, readers, progress=progress)
-    return [*names, *readers]
+    while True:
+        reached = _reached(catalog, names)
+        epochs = {**dict.fromkeys(reached, 0), **store.task_capabilities.epochs(reached)}  # before their states
+        readers = [name for name in reached if store.task(name) is not None]
+        if readers and not cascade:
+            raise _read(readers, names)
+        idle = {name: epoch for name, epoch in epochs.items() if name not in readers}
+        try:
+            _start_over(catalog, store, names, readers, idle=idle, progress=progress)
+        except FencedError:
+            if all(store.task(name) is None for name in idle):
+                raise
+            continue  # one of them runs for the first time, and has perhaps read the old documents
+        return [*names, *readers]
+
+
+def _read(readers: Sequence[str], names: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{', '.join(readers)} {'reads' if len(readers) == 1 else 'read'} {', '.join(names)}, and would keep the"
+        " results of the old documents",
+        hint="add --cascade to reset these too",
+    )
 
 
 def undo(
@@ -139,9 +158,14 @@ def _start_over(
     readers: Sequence[str],
     undone: tuple[str, str] | None = None,
     *,
+    idle: Mapping[str, int] | None = None,
     progress: Removing = _unwatched,
 ) -> None:
-    """Start tasks over, and the inputs of readers that read one of these tasks or the collection of an undone load."""
+    """Start tasks over, and the inputs of readers that read one of these tasks or the collection of an undone load.
+
+    Raises:
+        FencedError: a task in `idle` has another epoch; nothing starts over.
+    """
     sources = [*names, *readers, *(undone or ())[:1]]
     _refuse_others(catalog, store, sources)
     shadowed = [shadow.task for shadow in store.shadows.bindings() if shadow.task in (*names, *readers)]
@@ -154,7 +178,7 @@ def _start_over(
     ticks = {task.tick for task in catalog.tasks.values()}
     chosen = [*names, *readers]
     materialized = [name for name in chosen if name in catalog.materializations]
-    start_over(store, chosen, materialized, parts, ticks, undone, progress=progress)
+    start_over(store, chosen, materialized, parts, ticks, undone, idle=idle, progress=progress)
 
 
 def start_over(
@@ -165,6 +189,7 @@ def start_over(
     ticks: Collection[int] = (),
     undone: tuple[str, str] | None = None,
     *,
+    idle: Mapping[str, int] | None = None,
     progress: Removing = _unwatched,
 ) -> None:
     """Delete the output and the progress of tasks, but not of their readers; running transactions are fenced.
@@ -176,13 +201,14 @@ def start_over(
         parts: state keys of the bindings that start over, by task; a task without an entry starts over as a whole.
         ticks: ticks of all tasks, microseconds.
         undone: collection and identifier of a load to undo in the same commit; None for none.
+        idle: epochs that other tasks must have at the commit, by name.
         progress: receives the progress of the removal of files.
     """
     parts = parts or {}
     chosen = choose_resets(store, {name: parts.get(name, ()) for name in materialized}, ticks)
     reach("reset.committing")
     complete = [name for name in names if name not in parts]
-    done = store.reset(complete, parts, undone, chosen.epochs, chosen.restarts)
+    done = store.reset(complete, parts, undone, {**chosen.epochs, **(idle or {})}, chosen.restarts)
     reach("reset.committed")
     for name in names:
         with suppress(FencedError):  # a newer run has begun, and removes these files

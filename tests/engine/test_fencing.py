@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Collection as SomeOf
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import World, write_catalog
@@ -25,7 +26,7 @@ from derive.engine.executor import InProcessExecutor
 from derive.engine.reset import reset, split
 from derive.engine.run import Run
 from derive.engine.task_reconciler import open_run
-from derive.errors import FencedError, StorageError
+from derive.errors import FencedError, StorageError, UsageError
 from derive.materialize.stages import AnyPlan
 from derive.shard.progress import Message, Progress
 from derive.shard.state import task_folder
@@ -89,10 +90,10 @@ class Interrupted(Store):
 
     @override
     def acquire_task(
-        self, name: str, shards: int, outputs: Sequence[str] = (), *, purpose: str | None = None, if_free: bool = False
+        self, name: str, shards: int, outputs: Sequence[str] = (), **options: Any
     ) -> tuple[TaskCapability, TaskState]:
         self._before()
-        return super().acquire_task(name, shards, outputs, purpose=purpose, if_free=if_free)
+        return super().acquire_task(name, shards, outputs, **options)
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -214,6 +215,51 @@ def test_run_started_during_a_reset_loses_nothing(world: World) -> None:
     runs[0].step()
     assert sorted(counts(world)) == sorted(TWO_BATCHES)
     assert task_folder(world.root, "f/counts").exists()
+
+
+class ReadBeforeReset(Store):
+    """A store in which something happens, once, just before the commit of a reset."""
+
+    def __init__(self, world: World, before: Callable[[], object]) -> None:
+        super().__init__(world.root, wall=lambda: world.wall, durable=False)
+        self._before = [before]
+
+    @override
+    def reset(self, *arguments: Any) -> dict[str, ResetTask]:
+        while self._before:
+            self._before.pop()()
+        return super().reset(*arguments)
+
+
+READER = """
+  f/copies:
+    schema: {type: object, required: [n], properties: {n: {type: integer}, times: {type: integer}}}
+    key: [/n]
+    derive: {using: {sqlite: {}}, transforms: [{name: copy, source: f/counts, shuffle: any, lambda: "SELECT $n, $times;"}]}
+"""
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("cascade", [True, False])
+def test_reset_finds_a_reader_that_begins_before_its_commit(world: World, tmp_path: Path, *, cascade: bool) -> None:
+    """A reader that has read the old documents starts over, too, or the reset is refused."""
+    world.step()
+    world.catalog = load(write_catalog(tmp_path, CATALOG + READER))
+    store = ReadBeforeReset(
+        world, lambda: open_run(world.catalog, same_folder(world).store, InProcessExecutor()).step()
+    )
+
+    if cascade:
+        assert reset(world.catalog, store, ["f/counts"], cascade=True) == ["f/counts", "f/copies"]
+        assert world.store.task("f/copies") is None
+    else:
+        before = counts(world)
+        with pytest.raises(UsageError, match="f/copies reads f/counts"):
+            reset(world.catalog, store, ["f/counts"])
+        assert counts(world) == before
+    add(world, 1)
+    world.step()
+    assert sorted(row[3] for row in world.rows("f/copies")) == sorted(TWO_BATCHES)
 
 
 @pytest.mark.torture  # test_watching.py fences a run by a second one
