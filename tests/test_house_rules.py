@@ -56,7 +56,6 @@ SMALL_MODULES = {
     "derive/functions/scalar/periods.py": "leaf: OVERLAPS of all types of times",
     "derive/functions/scalar/sampling.py": "leaf: the conditions of TABLESAMPLE",
     "derive/sql/planner/sampling.py": "leaf: TABLESAMPLE, which no other item of FROM resembles",
-    "derive/sql/execution/read_names.py": "leaf: the names of a read, below its time and its rows",
     "connectors/module_kit/projects.py": "leaf: shared by languages",
     "connectors/derive_sqlite/measured.py": "only measured runs import it",
     "derive/storage/metadata/pooler.py": "leaf: the check of a new connection",

@@ -24,6 +24,7 @@ from patience import PATIENCE_SECONDS
 from script_doors import Outcome, executed, outcome_of
 
 from derive.compute.replica.reconciler import Reconciler
+from derive.compute.replica.session import Peeks
 from derive.compute.replica.writeback import Writeback
 from derive.contents.rows import table_at
 from derive.errors import FrontierError, SqlError
@@ -81,6 +82,8 @@ QUERIES = (
     "SELECT s.a, o.s FROM (SELECT a FROM t) s LEFT JOIN o ON o.g = s.a % 7",
 )
 
+_VIEWS = ("VIEW", "MATERIALIZED VIEW")
+
 CHANGES = (
     "ALTER TABLE t RENAME COLUMN a TO aa",
     "ALTER TABLE t RENAME COLUMN aa TO a",
@@ -129,6 +132,7 @@ CHANGES = (
     "ALTER TABLE t RENAME COLUMN kk TO k",
     "ALTER TABLE t ADD CONSTRAINT a_positive CHECK (a > 0)",
     "ALTER TABLE t DROP CONSTRAINT a_positive",
+    *(f"CREATE {kind} of_{name}{{n}} AS SELECT * FROM {name}" for kind in _VIEWS for name in ("t", "u", "m")),
 )
 
 WRITES = (
@@ -149,6 +153,7 @@ _THREADS: Sequence[tuple[Any, str]] = [
     (Maintenance, "_command"),
     (Controller, "create"),
     (Reconciler, "work"),
+    (Peeks, "look"),
     (Writeback, "write"),
     (Writeback, "_update"),
     (Tables, "commit"),
@@ -163,6 +168,7 @@ _TASKS: Sequence[tuple[Any, str]] = [
     (query, "ask"),
     (query, "read_tables"),
     (query, "_is_known"),
+    (query, "has_same_dataflows"),
     (query, "_look_up"),
     (query, "_look_up_key"),
     (query, "_rows_by_keys"),

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 from sql_world import Client, SqlWorld
+from test_views import until_maintained
 
 from derive.algebra.relation import GlobalId
 from derive.errors import SqlError
 from derive.sql.coordinator import Coordinator
-from derive.sql.execution import deployment
+from derive.sql.execution import deployment, query
+from derive.sql.execution.read_names import has_same_dataflows
+from derive.sql.execution.state import State
 from derive.sql.transactions.group_commit import GroupCommit
 from derive.sql.transactions.timeline import Timeline
 from derive.sql.transactions.writes import Write
@@ -78,6 +81,42 @@ async def test_read_has_the_names_of_its_time(
         return
     rows = await reading
     assert sorted(rows if begin == "BEGIN" else await client("FETCH ALL FROM r")) == expected
+
+
+@pytest.mark.parametrize("text", ["SELECT a FROM v WHERE k = 1", "SELECT sum(a) FROM v WHERE k < 2"])
+@pytest.mark.parametrize(
+    ("definitions", "is_same", "a"),
+    [
+        ("CREATE VIEW z AS SELECT a FROM v; CREATE INDEX ON t (a); DROP TABLE w", True, "10"),
+        ("CREATE TABLE z (n int)", True, "10"),
+        ("ALTER TABLE t ADD COLUMN e int; UPDATE t SET a = 5", False, "5"),
+        ("DROP INDEX v_k; CREATE INDEX v_k ON v (k)", False, "10"),
+        (f"{SWAPPED_COLUMNS}; {SWAPPED_COLUMNS}", False, "10"),
+    ],
+)
+async def test_dataflow_is_read_beside_other_definitions(
+    coordinator: Coordinator,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    definitions: str,
+    is_same: bool,
+    a: str,
+) -> None:
+    """The definitions are committed while a read waits for the rows of its time."""
+    other, plain, outcomes = Client(coordinator), has_same_dataflows, list[bool]()
+
+    async def late(state: State, places: Collection[GlobalId]) -> bool:
+        if not outcomes:
+            await other.script(definitions)
+        outcomes.append(await plain(state, places))
+        return outcomes[-1]
+
+    await other.script(*SETUP, "CREATE INDEX v_k ON v (k)")
+    await until_maintained(coordinator, "v")
+    monkeypatch.setattr(query, "has_same_dataflows", late)
+    assert await client(text) == [(a,)]
+    assert outcomes[0] is is_same
 
 
 async def test_first_read_of_a_transaction_has_the_time_of_its_names(

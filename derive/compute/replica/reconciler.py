@@ -243,6 +243,7 @@ class Reconciler:
             with self._lock:  # only now, because a peek may read a dataflow that these commands have created
                 if self._commands and self._commands[0] is command:
                     self._commands.popleft()
+            self.peeks.look()  # the peeks that came during the command need not wait for the step
             has_more = True
         for identifier in self._retries.take_due():
             self._try_again(identifier)

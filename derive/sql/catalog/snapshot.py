@@ -361,6 +361,21 @@ class Objects:
         if self.collections == before.collections:
             self._views |= {id_: relation for id_, relation in before._views.copy().items() if is_same(id_)}
 
+    def has_same_items(self, ids: Collection[GlobalId], others: Objects) -> bool:
+        """Return whether some items, and all items that they use, are the same in other objects."""
+        if self.version == others.version:
+            return True
+        pending, seen = set(ids), set[GlobalId]()
+        while pending:
+            identifier = pending.pop()
+            seen.add(identifier)
+            item = self.items.get(identifier)
+            if item != others.items.get(identifier):
+                return False
+            if item is not None:
+                pending |= item.uses - seen
+        return True
+
     def are_timed(self, ids: Collection[GlobalId]) -> bool:
         """Return whether rows of some relations depend on the time of the read, directly or through views."""
         return any(self._is_timed(item) for id_ in ids if (item := self.items.get(id_)) and item.definition is not None)

@@ -34,7 +34,7 @@ from derive.sql.catalog.snapshot import Objects
 from derive.sql.coordinator import Coordinator
 from derive.sql.execution import keyed_joins
 from derive.sql.execution.keyed_joins import COMPUTED
-from derive.sql.execution.read_names import has_current_names, take_names
+from derive.sql.execution.read_names import has_current_names, has_same_dataflows, take_names
 from derive.sql.execution.read_time import stale_views, time_of, with_arguments
 from derive.sql.execution.sequences import SEQUENCE_FUNCTIONS, call_sequence
 from derive.sql.execution.state import State
@@ -366,7 +366,7 @@ async def _look_up(
             return None
         if upper <= time and not await _is_known(state.coordinator, lookup.asked.reads, time):
             return None
-        if not has_current_names(state):
+        if not await has_same_dataflows(state, lookup.asked.reads):
             return None
     rows = rows_at_once(state, lookup, time, arguments)
     return of_rows(rows) if rows is not None else await ask(state, lookup.asked, time, arguments)
@@ -448,10 +448,10 @@ async def read(
         since = maintained.since(query.relation)
         asked = None if has_changed else _maintained(state.coordinator.maintained, query)
         is_there = asked is not None and since is not None and since <= time
-        is_answered = asked is not None and is_there and await _is_known(state.coordinator, asked.reads, time)
+        is_answered = asked is not None and is_there and await _have_rows(state, asked.reads, time)
     if asked is not None and query.is_of_session:
         asked = replace(asked, relation=oneshot.at_time(asked.relation, time))
-    rows = await ask(state, asked, time) if asked is not None and is_answered and has_current_names(state) else None
+    rows = await ask(state, asked, time) if asked is not None and is_answered else None
     if rows is not None:
         _logger.debug("read of maintained relations %s at %s", sorted(ids), time_text(time))
         return rows
@@ -620,6 +620,11 @@ async def _is_known(coordinator: Coordinator, places: Collection[GlobalId], time
         with suppress(TimeoutError):
             await asyncio.wait_for(commit.wait(), _PATIENCE_SECONDS)
     return False
+
+
+async def _have_rows(state: State, places: Collection[GlobalId], time: int) -> bool:
+    """Wait until dataflows are complete at the time of a read; return False if they have other definitions then."""
+    return await _is_known(state.coordinator, places, time) and await has_same_dataflows(state, places)
 
 
 def rows_at(

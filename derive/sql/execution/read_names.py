@@ -61,3 +61,20 @@ def has_current_names(state: State) -> bool:
     """
     coordinator = state.coordinator
     return state.names.version == coordinator.objects.version and not coordinator.commits.is_publishing
+
+
+async def has_same_dataflows(state: State, places: Collection[GlobalId]) -> bool:
+    """Return whether dataflows have the definitions that the names of a read have, after a wait for their rows.
+
+    Definitions of other relations, which are committed meanwhile, change no rows. A reader beside many definitions
+    would otherwise wait for its rows again and again.
+    """
+    coordinator = state.coordinator
+    await coordinator.commits.published()
+    names, now = state.names, coordinator.objects
+    if names.version == now.version:
+        return True
+    is_same = now.items.keys() >= set(places) and now.has_same_items(places, names)
+    # The dataflows may still be those of other definitions in between.
+    is_made = coordinator.maintained.desired.are_current(places, now)
+    return is_same and is_made and names.collections == now.collections

@@ -67,18 +67,7 @@ class DesiredDataflows:
 
     def are_current(self, places: Collection[GlobalId], objects: Objects) -> bool:
         """Return whether dataflows have the definitions of other objects, too."""
-        if self.objects is None or objects.version == self.version:
-            return self.objects is not None
-        pending, seen = set(places), set[GlobalId]()
-        while pending:
-            identifier = pending.pop()
-            seen.add(identifier)
-            item = objects.items.get(identifier)
-            if item != self.objects.items.get(identifier):
-                return False
-            if item is not None:
-                pending |= item.uses - seen
-        return True
+        return self.objects is not None and objects.has_same_items(places, self.objects)
 
     def sources(self, identifier: GlobalId) -> frozenset[GlobalId]:
         """Return the stored relations from which a dataflow derives, directly or indirectly."""
