@@ -145,7 +145,8 @@ def test_user_who_may_only_read_uses_commands_that_read(tmp_path: Path) -> None:
 
     status, out, _ = flowctl(tmp_path, "collections", "read", "--collection", "m/events", "--data", "data", env=reads)
     assert (status, out) == (0, '{"id":1}\n')
-    assert flowctl(tmp_path, "status", "--data", "data", env=reads)[0] == 0
+    for command in (["status"], ["plan"], ["check"], ["collections", "list"]):
+        assert flowctl(tmp_path, *command, "--data", "data", env=reads)[0] == 0
     _query_as_reader(tmp_path, reads)
     for command in (["run", "--until-idle"], ["sql", "serve", "--listen", "127.0.0.1:0"], ["compact"]):
         status, _, err = flowctl(tmp_path, *command, "--data", "data", env=reads)
