@@ -60,7 +60,7 @@ def until_heard(metadata: PostgresMetadata) -> None:
 
 def test_read_of_a_silent_server_fails_until_the_server_answers(tmp_path: Path, proxy: Proxy, place: Place) -> None:
     with closing(PostgresMetadata(tmp_path / "data", place)) as metadata:
-        metadata._connection.patience_seconds = SECONDS
+        metadata._connection.patience_seconds = metadata._connection.answer_seconds = SECONDS
         proxy.flowing.clear()
         for _ in range(2):
             with pytest.raises(UnansweredError, match="cannot be reached: the server does not answer"):
@@ -80,7 +80,7 @@ def test_commit_of_a_silent_server_happens_once(tmp_path: Path, proxy: Proxy, pl
 
     with closing(PostgresMetadata(tmp_path / "data", place)) as metadata:
         begun = metadata.commit(add)
-        metadata._connection.patience_seconds = SECONDS
+        metadata._connection.patience_seconds = metadata._connection.answer_seconds = SECONDS
         proxy.flowing.clear()
         heard = threading.Timer(5 * SECONDS, proxy.flowing.set)
         heard.start()
@@ -127,7 +127,7 @@ async def test_event_loop_of_a_sql_server_stays_free(tmp_path: Path, proxy: Prox
         assert await asyncio.gather(*reads) == [[("1",)]] * 3
 
         proxy.flowing.clear()
-        metadata._connection.patience_seconds = certainty._seconds = 1.0
+        metadata._connection.patience_seconds = metadata._connection.answer_seconds = certainty._seconds = 1.0
         for error in await asyncio.gather(*[failing(Client(coordinator), "SELECT * FROM t") for _ in range(3)]):
             assert sql_error_of(error, print).sqlstate == "57P03"
         error = await failing(Client(coordinator), 'SELECT * FROM "shop/orders"')

@@ -224,7 +224,8 @@ def connect(place: Place, patience: int, stall: Stall | None = None) -> Connecti
     address = make_conninfo(place.url, **others, client_encoding="utf8")
     connection = Connection.connect(address, autocommit=True)
     connection.stall = stall or connection.stall
-    connection.patience_seconds = float(given.get("connect_timeout") or _CONNECTION["connect_timeout"])
+    seconds = float(given.get("connect_timeout") or _CONNECTION["connect_timeout"])
+    connection.patience_seconds = connection.answer_seconds = seconds
     connection.prepare_threshold = None  # a rollback of psycopg would discard the statements that the class prepares
     connection.adapters.register_dumper(int, Int8Dumper)
     connection.adapters.register_loader("numeric", _IntegerLoader)

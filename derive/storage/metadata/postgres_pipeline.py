@@ -60,14 +60,15 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     Attributes:
         is_ending: whether the answer to `end_soon` was not read yet; then only `execute_together` may follow.
         stall: stall of the server.
-        patience_seconds: time without an answer after which the server is asked on another connection, and time limit
-            of this question, in seconds.
+        patience_seconds: time without an answer after which the server is asked on another connection, in seconds.
+        answer_seconds: time limit of the answer to this question, in seconds.
         is_hurried: whether to give up after `LOOP_SECONDS` instead.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.stall, self.patience_seconds, self.is_hurried = Stall(), 10.0, False
+        self.stall, self.is_hurried = Stall(), False
+        self.patience_seconds = self.answer_seconds = 10.0
         self._prepared_names: dict[_Key, bytes] = {}
         self._uses: dict[_Key, int] = {}
         self._names = (f"flowctl_{number}".encode() for number in count())
@@ -105,7 +106,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     def _require_answer(self) -> None:
         """Raise an error if the server is silent on other connections, too."""
         host, port = self.info.hostaddr or self.info.host, self.info.port
-        if self.is_hurried or not answers(host, port, self.patience_seconds):
+        if self.is_hurried or not answers(host, port, self.answer_seconds):
             self.ask_later()
             self.close()
             raise psycopg.OperationalError("the server does not answer")
@@ -114,7 +115,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         """Note that the server is silent, until it answers a question in the background."""
         with suppress(psycopg.OperationalError):  # the connection is closed
             host, port = self.info.hostaddr or self.info.host, self.info.port
-            self.stall.begin(host, port, self.patience_seconds)
+            self.stall.begin(host, port, self.answer_seconds)
 
     def execute_together(self, statements: Sequence[Statement]) -> None:
         """Execute statements in one round trip; the error is that of the first failed statement."""
