@@ -40,6 +40,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return place
 
 
+TRIALS = [8, pytest.param(400, marks=[pytest.mark.torture, pytest.mark.timeout(3600)])]
+
+
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     proxy = Proxy(server().port)
@@ -52,7 +55,7 @@ def through(proxy: Proxy, place: Place) -> Place:
 
 
 @pytest.mark.parametrize("fault", ["request", "answer", "late"])
-@pytest.mark.parametrize("trials", [8, pytest.param(400, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("trials", TRIALS)
 def test_repeatable_commit_with_a_lost_message_happens_once(
     fault: Fault, trials: int, tmp_path: Path, place: Place, proxy: Proxy
 ) -> None:
@@ -224,7 +227,7 @@ def test_capability_whose_rows_are_lost_twice_is_acquired_once(
 
 
 @pytest.mark.parametrize("fault", ["request", "answer", "late"])
-@pytest.mark.parametrize("trials", [8, pytest.param(400, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("trials", TRIALS)
 def test_commit_with_a_lost_message_happens_once_or_fails(
     fault: Fault, trials: int, tmp_path: Path, place: Place, proxy: Proxy
 ) -> None:
