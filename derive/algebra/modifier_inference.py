@@ -214,7 +214,9 @@ def _of_call(call: Call, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeMo
     return number(combine(scales)) if combine and len(scales) == len(modifiers) else None
 
 
-_OF_ARRAY = {"array_element_numeric", "array_slice_numeric"}
+_OF_ARRAY = frozenset(
+    f"array_{part}{several}_numeric" for part in ("element", "slice") for several in ("", "_of_several")
+)
 
 
 def _of_elements(array: Expression, own: Modifiers, outer: tuple[Modifiers, ...]) -> TypeModifier | None:

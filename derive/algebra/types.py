@@ -21,7 +21,7 @@ equals the comparison of their values, so keys, joins, groups and orders need no
 | uuid, macaddr | bytes |
 | oid, and the `reg…` types of PostgreSQL's catalogs | int from 0 to 4294967295 |
 | inet, cidr | bytes that sort as addresses do (`derive.functions.types.network`) |
-| arrays of one dimension | bytes that sort by their elements in order (`derive.functions.types.array`) |
+| arrays | bytes that sort by their elements in order, then by their dimensions (`derive.functions.types.array`) |
 
 A row stores no scale, and no trailing spaces of `character(n)`: equal values have equal data, so that insertions and
 deletions of rows cancel out and groups need no representative. The number of displayed zeros and spaces follows from
@@ -30,6 +30,7 @@ the query alone.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -147,6 +148,10 @@ class ModifiedType(Enum):
         return self in {ModifiedType.TIMESTAMP, ModifiedType.TIMESTAMPTZ, ModifiedType.TIME, ModifiedType.TIMETZ}
 
 
+_PART = re.compile("[^{},]+")
+"""An element in the text of an array of numbers."""
+
+
 @dataclass(frozen=True, slots=True)
 class TypeModifier:
     """A type modifier: how values of a column are stored and displayed.
@@ -203,7 +208,7 @@ class TypeModifier:
         if self.name is ModifiedType.VARCHAR or self.scale <= 0 or text == "{}":
             return text
         if text[0] == "{":  # texts of numbers have no quotes
-            return f"{{{','.join(map(self.shown, text[1:-1].split(',')))}}}"
+            return _PART.sub(lambda part: self.shown(part[0]), text)
         if not text[-1].isdigit():
             return text
         before, _, behind = text.partition(".")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from derive.algebra.types import Row, Type
 from derive.document.columns import spare_pandas
 from derive.errors import UsageError
-from derive.functions.types.array import elements_of
+from derive.functions.types.array import elements_of, sizes_of
 from derive.functions.types.type_info import INFOS, text_of
 from derive.relations.columns import RelationColumn
 
@@ -68,7 +69,14 @@ def _conversion(kind: Type) -> Callable[[Any], Any] | None:
     if element is None:
         return _CONVERSIONS.get(kind)
     convert = _conversion(element) or (lambda datum: datum)
-    return lambda datum: [None if item is None else convert(item) for item in elements_of(element, datum)]
+    return partial(_listed, element, convert)
+
+
+def _listed(element: Type, convert: Callable[[Any], Any], datum: bytes) -> list[Any]:
+    if sizes_of(element, datum):
+        hint = "cast the column to text, or to JSON with to_jsonb"
+        raise UsageError("Arrow lists have one dimension, and this array has several", hint=hint)
+    return [None if item is None else convert(item) for item in elements_of(element, datum)]
 
 
 def polars_frame(table: pa.Table) -> Any:

@@ -20,7 +20,7 @@ from derive.algebra.types import Datum, Row, Type
 from derive.document.exact import parse_exact
 from derive.document.key import pack_column
 from derive.document.pointer import JSON, MISSING
-from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.array import array_of, array_of_nested, nested_values, sizes_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.single import single_datum
 from derive.functions.types.type_info import datum_of_text, text_of
@@ -275,12 +275,22 @@ def _to_json(kind: Type) -> Callable[[Any], JSON]:
 
 def _array_to_json(kind: Type) -> Callable[[Any], Any]:
     convert = _to_json(kind)
-    return lambda datum: [None if item is None else convert(item) for item in elements_of(kind, datum)]
+    if kind is Type.JSONB:
+        return lambda datum: (
+            text_of(Type.JSONB_ARRAY, datum) if sizes_of(kind, datum) else nested_values(kind, datum, convert)
+        )
+    return lambda datum: nested_values(kind, datum, convert)
 
 
 def _array_of_json(kind: Type) -> Callable[[Any], Datum]:
     convert = _of_json(kind)
-    return lambda value: array_of(kind, [None if item is None else convert(item) for item in value])
+    if kind is Type.JSONB:
+        return lambda value: (
+            datum_of_text(Type.JSONB_ARRAY, value)
+            if isinstance(value, str)
+            else array_of(kind, [None if item is None else convert(item) for item in value])
+        )
+    return lambda value: array_of_nested(kind, value, convert)
 
 
 def _of_json(kind: Type) -> Callable[[Any], Datum]:

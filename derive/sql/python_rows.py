@@ -8,7 +8,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from typing_extensions import override
@@ -16,7 +16,8 @@ from typing_extensions import override
 from derive.algebra.types import Datum, Row, Type
 from derive.document.exact import dump_exact, parse_exact
 from derive.errors import UsageError
-from derive.functions.types.array import elements_of, literal_of_texts
+from derive.functions.types.array import Nested, nested_values
+from derive.functions.types.array_literal import literal_of_nested
 from derive.functions.types.pg_type import type_of_oid
 from derive.functions.types.type_info import text_of
 from derive.sql.pgwire.values import argument_of
@@ -73,12 +74,17 @@ _TEXTS: Sequence[tuple[type | tuple[type, ...], Callable[[Any], str]]] = (
     ((str, Decimal, UUID), str),
     (bytes, lambda value: f"\\x{value.hex()}"),
     ((date, time), lambda value: value.isoformat()),
-    ((list, tuple), lambda value: literal_of_texts(list(map(_text_of, value)))),
+    ((list, tuple), lambda value: literal_of_nested(_texts_of(value))),
     (dict, lambda value: dump_exact(value).decode()),
     (Integral, lambda value: str(int(value))),
     (Real, lambda value: repr(float(value))),
 )
 """Functions from values to texts of SQL, by Python's type; the first type that fits."""
+
+
+def _texts_of(values: Sequence[object]) -> list[Nested]:
+    """Return the texts of the elements of an array, as lists of lists."""
+    return [_texts_of(value) if isinstance(value, list | tuple) else _text_of(value) for value in values]
 
 
 def _text_of(value: object) -> str | None:
@@ -180,7 +186,7 @@ def value_function(kind: Type) -> Callable[[Datum], Any]:
     """Return the function that converts a datum, which is not NULL, to Python's value."""
     if kind.element is not None:
         item = value_function(element := kind.element)
-        return lambda datum: [None if one is None else item(one) for one in elements_of(element, datum)]
+        return lambda datum: nested_values(element, cast("bytes", datum), item)
     if kind in _VALUES:
         return _VALUES[kind]
     return partial(_parsed, kind)

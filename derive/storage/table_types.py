@@ -38,7 +38,9 @@ _SCHEMAS: Mapping[str, JSON] = {
 def _schema_of(kind: str) -> JSON:
     if kind.endswith("[]"):
         element = _SCHEMAS.get(kind.removesuffix("[]"), {"type": "string"})
-        return {"type": "array", "items": {"anyOf": [element, {"type": "null"}]} if element else {}}
+        if not element:  # several dimensions of jsonb are a text, because JSON has arrays itself
+            return {"type": ["array", "string"]}
+        return {"type": "array", "items": {"anyOf": [element, {"type": "null"}, {"type": "array"}]}}
     return _SCHEMAS.get(kind, {"type": "string"})
 
 

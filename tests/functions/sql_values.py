@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from derive.algebra.types import ARRAYS, Type
 from derive.functions.types import timetz
-from derive.functions.types.array import literal_of_texts
+from derive.functions.types.array_literal import literal_of_texts
 from derive.functions.types.datetime import (
     DAY,
     Interval,
@@ -216,11 +216,19 @@ _USUAL: dict[Type, st.SearchStrategy[str]] = {
     Type.CIDR: _addresses(is_network=True),
     Type.MACADDR: _MACS,
 }
-_USUAL |= {
-    kind: st.lists(st.one_of(st.none(), _USUAL[kind.element]), max_size=4).map(literal_of_texts)
-    for kind in ARRAYS
-    if kind.element in _USUAL
-}
+
+
+def _arrays(elements: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Draw arrays of at most four elements; some have two dimensions."""
+    drawn = st.lists(st.one_of(st.none(), elements), max_size=4)
+    return st.builds(
+        lambda texts, is_nested: literal_of_texts(texts, (2, 2) if is_nested and len(texts) == 4 else ()),
+        drawn,
+        st.sampled_from([False, True]),
+    )
+
+
+_USUAL |= {kind: _arrays(_USUAL[kind.element]) for kind in ARRAYS if kind.element in _USUAL}
 
 TIME_TEXTS = (
     *(

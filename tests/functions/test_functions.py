@@ -40,8 +40,8 @@ def _comparable(function: Function) -> bool:
     kinds = {*function.arguments, function.result}
     if function.symbol.endswith(("(n)", "(p)", "(p,s)", "()")):
         return False  # what casts to types with modifiers are
-    if function.symbol.endswith("[]") and function.symbol != "[]":
-        return False  # what functions in FROM are
+    if (function.symbol.endswith("[]") and function.symbol != "[]") or function.symbol == "[:][:]":
+        return False  # what functions in FROM, and subscripts in several dimensions, are
     if function.symbol.startswith(("elements_of_", "json_", "to_json_")) or function.symbol in {
         "to_json",
         "array_to_json",

@@ -25,6 +25,7 @@ DECLARED = {
     "interval": "interval",
     "jsonb": "jsonb",
     "int[]": "int[]",
+    "int[][]": "int[][]",
     "text[]": "text[]",
     "varchar(3)[]": "varchar(3)[]",
     "numeric(6,2)[]": "numeric(6,2)[]",

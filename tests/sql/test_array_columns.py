@@ -11,7 +11,7 @@ from sql_world import Client, SqlWorld
 
 from derive.algebra.types import Type
 from derive.errors import SqlError
-from derive.functions.types.array import literal_of_texts, texts_of_literal
+from derive.functions.types.array_literal import literal_of_texts, texts_of_literal
 from derive.functions.types.type_info import datum_of_text
 
 
@@ -73,21 +73,21 @@ async def test_unnest_returns_elements_as_rows(client: Client) -> None:
     ],
 )
 def test_arrays_are_written_as_postgresql_does(literal: str, elements: list[str | None]) -> None:
-    assert texts_of_literal(literal) == tuple(elements)
+    assert texts_of_literal(literal) == (tuple(elements), ())
     assert literal_of_texts(elements) == literal
 
 
 @given(st.lists(st.none() | st.text(), max_size=4))
 @example(["\x1f"])  # no white space of PostgreSQL, but of Python
 def test_arrays_are_read_as_they_are_written(elements: list[str | None]) -> None:
-    assert texts_of_literal(literal_of_texts(elements)) == tuple(elements)
+    assert texts_of_literal(literal_of_texts(elements)) == (tuple(elements), ())
 
 
 @given(st.text(max_size=12))
 def test_array_literals_round_trip(text: str) -> None:
     with suppress(SqlError):
-        elements = texts_of_literal(f"{{{text}}}")
-        assert texts_of_literal(literal_of_texts(elements)) == tuple(elements)
+        elements, sizes = texts_of_literal(f"{{{text}}}")
+        assert texts_of_literal(literal_of_texts(elements, sizes)) == (elements, sizes)
 
 
 @pytest.mark.parametrize("text", ["a", "{1", "{}1", '{"a"b}'])

@@ -156,8 +156,8 @@ def test_other_constructs_are_refused_in_words(tmp_path: Path) -> None:
     texts = (
         "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c WHERE n < 3) CYCLE n SET x USING p SELECT * FROM c",
         "WITH RECURSIVE c AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM c) SEARCH DEPTH FIRST BY n SET o SELECT * FROM c",
-        "SELECT array_agg(ARRAY[1, 2])",
-        "SELECT ARRAY[[1, 2], [3, 4]]",
+        "SELECT '[0:1]={1,2}'::int[]",
+        "SELECT array_fill(1, ARRAY[2], ARRAY[0])",
     )
     results = SqlWorld(tmp_path).within(lambda own: in_ours(own, texts))
     assert [tag for tag, _ in results] == ["0A000"] * 4

@@ -28,7 +28,8 @@ from derive.functions.aggregates.accumulator import (
 )
 from derive.functions.function import registered_name, word_of
 from derive.functions.scalar.datetime import scaled
-from derive.functions.types.array import array_of, elements_of
+from derive.functions.scalar.dimensions import aggregated
+from derive.functions.types.array import array_of, elements_of, sizes_of
 from derive.functions.types.datetime import Interval, interval_datum, interval_of
 from derive.functions.types.jsonb import jsonb_datum, parsed_json
 from derive.functions.types.numbers import (
@@ -78,7 +79,8 @@ class _Percentile:
         """Return the array of the values at an array of fractions."""
         if not self._values or not isinstance(self._fraction, bytes):
             return None
-        return array_of(element, [self.of_fraction(datum) for datum in elements_of(Type.DOUBLE, self._fraction)])
+        values = [self.of_fraction(datum) for datum in elements_of(Type.DOUBLE, self._fraction)]
+        return array_of(element, values, sizes_of(Type.DOUBLE, self._fraction))
 
     @staticmethod
     def at(fraction: float, values: list[Any]) -> Datum:
@@ -230,6 +232,13 @@ class _Array(_Listed):
         return array_of(self._element, [datum for (datum,) in self.rows]) if self.rows else None
 
 
+class _ArrayOfArrays(_Array):
+    """Arrays as the rows of one array."""
+
+    def value(self) -> Datum:
+        return aggregated(self._element, [datum for (datum,) in self.rows]) if self.rows else None
+
+
 class _JsonArray(_Listed):
     """JSON values as an array; NULL becomes null."""
 
@@ -317,6 +326,10 @@ def _array(element: Type) -> Callable[[], Any]:
     return lambda: _Array(element)
 
 
+def _array_of_arrays(element: Type) -> Callable[[], Any]:
+    return lambda: _ArrayOfArrays(element)
+
+
 def _bits(operate: Callable[[int, int], int]) -> Callable[[], Any]:
     return lambda: _Bits(operate)
 
@@ -325,6 +338,7 @@ _LIST_FOLDS: dict[str, Callable[[], Any]] = {
     "string_agg_text": _StringAggregate,
     "string_agg_bytea": _StringAggregate,
     **{f"array_agg_{word_of(kind.element)}": _array(kind.element) for kind in ARRAYS if kind.element},
+    **{f"array_agg_{word_of(kind)}": _array_of_arrays(kind.element) for kind in ARRAYS if kind.element},
     "jsonb_agg": _JsonArray,
     "json_agg": _JsonArray,
     "jsonb_agg_strict": _StrictJsonArray,

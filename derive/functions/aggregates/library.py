@@ -149,8 +149,9 @@ def _add_lists() -> None:
         _add("string_agg", (kind, kind), kind, python_form(name), name=name, is_ordered=True)
     for kind in ARRAYS:
         assert kind.element is not None
-        name = f"array_agg_{word_of(kind.element)}"
-        _add("array_agg", (kind.element,), kind, python_form(name), name=name, is_ordered=True)
+        for argument in (kind.element, kind):
+            name = f"array_agg_{word_of(argument)}"
+            _add("array_agg", (argument,), kind, python_form(name), name=name, is_ordered=True)
     for prefix in ("jsonb", "json"):
         for name in (f"{prefix}_agg", f"{prefix}_agg_strict"):
             _add(name, (None,), Type.JSONB, python_form(name), name=name, is_ordered=True, conversions=(json_form,))

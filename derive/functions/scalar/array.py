@@ -15,8 +15,10 @@ import orjson
 from derive.algebra.types import ARRAYS, OF_BYTES, Datum, Type
 from derive.errors import SqlError
 from derive.functions.function import Function, Functions, registered_name, word_of
+from derive.functions.scalar import dimensions
+from derive.functions.scalar.dimensions import Array
 from derive.functions.scalar.logic import rank
-from derive.functions.types.array import Elements, array_of, elements_of
+from derive.functions.types.array import END, Elements, array_of, elements_of, sizes_of
 from derive.functions.types.type_info import INFO_OF, text_of
 
 FUNCTIONS = Functions()
@@ -75,8 +77,13 @@ def _define(
     is_strict: bool = False,
     takes_null: bool = False,
     can_fail: bool = False,
+    several: Callable[[Type], _Python] | None = None,
 ) -> Callable[[Callable[[Type], _Python]], None]:
-    """Decorate a factory of functions by element type; they take arrays as tuples, and other data unchanged."""
+    """Decorate a factory of functions by element type; they take arrays as tuples, and other data unchanged.
+
+    Functions of `several` are called if an array has several dimensions; they take and return arrays as `Array`.
+    Without `several`, the decorated function takes the elements of all dimensions.
+    """
 
     def take(make: Callable[[Type], _Python]) -> None:
         signature = ArraySignature(word or symbol, arguments, result, is_strict)
@@ -85,11 +92,40 @@ def _define(
             element = kind.element
             assert element is not None
             python = _over_data(make(element), arguments, result, element, takes_null=takes_null)
+            if several is not None:
+                python = _over_dimensions(python, several(element), arguments, element, takes_null=takes_null)
             types = tuple(actual(part, element) for part in arguments)
             name = f"{signature.word}_{word_of(element)}"
             FUNCTIONS.add(Function(name, symbol, types, actual(result, element), python, can_fail=can_fail))
 
     return take
+
+
+def _over_dimensions(
+    of_one: Callable[..., Datum], of_several: _Python, arguments: tuple[Part, ...], element: Type, *, takes_null: bool
+) -> Callable[..., Datum]:
+    """Return the function that distinguishes arrays of one dimension, and others."""
+    places = [place for place, part in enumerate(arguments) if part == "array"]
+    ends_with_elements = element is not Type.INTERVAL  # their last byte tells whether dimensions follow
+
+    def call(*data: Any) -> Datum:
+        for place in places:
+            datum = data[place]
+            if datum is None or (ends_with_elements and datum[-1] == END):
+                continue
+            if sizes_of(element, datum):
+                break
+        else:
+            return of_one(*data)
+        if not takes_null and None in data:
+            return None
+        values = list(data)
+        for place in places:
+            values[place] = None if data[place] is None else Array.of(element, data[place])
+        value = of_several(*values)
+        return value.datum(element) if isinstance(value, Array) else value
+
+    return call
 
 
 def _over_data(
@@ -107,7 +143,9 @@ def _over_data(
         value = python(*values)
         if value is None:
             return None
-        return array_of(element, value) if result == "array" else int(value) if result is _B else value
+        if result == "array":
+            return value.datum(element) if type(value) is Array else array_of(element, value)
+        return int(value) if result is _B else value
 
     return call
 
@@ -149,6 +187,11 @@ def _replaced(element: Type) -> _Python:
         return None if elements is None else tuple(new if same(one, old) else one for one in elements)
 
     return replace
+
+
+def _replaced_in_several(element: Type) -> _Python:
+    replace = _replaced(element)
+    return lambda own, old, new: Array(replace(own.elements, old, new), own.sizes)
 
 
 def _position(element: Type) -> _Python:
@@ -210,9 +253,10 @@ def _length(elements: Elements, dimension: int) -> int | None:
     return len(elements) if dimension == 1 and elements else None
 
 
-def _subscripts(first: int, elements: Elements, dimension: int) -> bytes:
+def _subscripts(first: int, elements: Elements, dimension: int, is_reversed: int = 0) -> bytes:
     """Return the array of all subscripts of an array, which begin with `first`."""
-    return array_of(Type.INTEGER, range(first, first + len(elements)) if dimension == 1 else ())
+    subscripts = range(first, first + len(elements)) if dimension == 1 else range(0)
+    return array_of(Type.INTEGER, subscripts[::-1] if is_reversed else subscripts)
 
 
 def _sliced(elements: Elements, begin: int | None, end: int | None) -> Elements | None:
@@ -259,16 +303,25 @@ def _trimmed(elements: Elements, count: int) -> Elements:
     return elements[: len(elements) - count]
 
 
+def _trimmed_rows(own: Array, count: int) -> Array:
+    rows = own.rows()
+    if not 0 <= count <= len(rows):
+        raise SqlError("2202E", f"number of elements to trim must be between 0 and {len(rows)}")
+    return own.of_rows(rows[: len(rows) - count])
+
+
 def _add_changes() -> None:
+    change = partial(_define, takes_null=True, can_fail=True)
+    fail = _same(dimensions.fail_to_add)
     for symbol, word in (("||", "concatenate_arrays"), ("array_cat", "array_cat")):
-        _define(symbol, (_A, _A), _A, word=word, takes_null=True)(_same(_concatenated))
+        change(symbol, (_A, _A), _A, word=word, several=_same(dimensions.concatenated))(_same(_concatenated))
     for symbol, word in (("||", "appended"), ("array_append", "array_append")):
-        _define(symbol, (_A, _E), _A, word=word, takes_null=True)(_same(_appended))
+        change(symbol, (_A, _E), _A, word=word, several=fail)(_same(_appended))
     for symbol, word in (("||", "prepended"), ("array_prepend", "array_prepend")):
-        _define(symbol, (_E, _A), _A, word=word, takes_null=True)(_same(_prepended))
-    _define("array_remove", (_A, _E), _A, takes_null=True)(_without)
-    _define("array_replace", (_A, _E, _E), _A, takes_null=True)(_replaced)
-    _define("trim_array", (_A, _I), _A, can_fail=True)(_same(_trimmed))
+        change(symbol, (_E, _A), _A, word=word, several=fail)(_same(_prepended))
+    change("array_remove", (_A, _E), _A, several=_same(dimensions.fail_to_remove))(_without)
+    _define("array_replace", (_A, _E, _E), _A, takes_null=True, several=_replaced_in_several)(_replaced)
+    _define("trim_array", (_A, _I), _A, can_fail=True, several=_same(_trimmed_rows))(_same(_trimmed))
 
 
 def _without(element: Type) -> _Python:
@@ -292,18 +345,6 @@ def _sorted(element: Type) -> _Python:
     return sort
 
 
-def _filled(element: Datum, dimensions: bytes | None) -> Elements:
-    sizes = None if dimensions is None else elements_of(_I, dimensions)
-    if sizes is None or None in sizes:
-        raise SqlError("22004", "dimension values cannot be null")
-    if len(sizes) > 1:
-        raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Give one dimension.")
-    size = sizes[0] if sizes else 0
-    if not isinstance(size, int) or not 0 <= size <= _MOST_FILLED:
-        raise SqlError("54000", f"array size exceeds the maximum allowed ({_MOST_FILLED})")
-    return (element,) * size
-
-
 def _bucket_of(element: Type) -> _Python:
     key = _key_of(element)
 
@@ -315,40 +356,83 @@ def _bucket_of(element: Type) -> _Python:
     return bucket
 
 
-_MOST_FILLED = 1_000_000
-"""Maximum number of elements that `array_fill` makes."""
-
-
 def _add_orders() -> None:
-    _define("array_fill", (_E, Type.INTEGER_ARRAY), _A, takes_null=True, can_fail=True)(_same(_filled))
-    _define("width_bucket", (_E, _A), _I, word="width_bucket_of_array", can_fail=True)(_bucket_of)
-    _define("array_reverse", (_A,), _A)(_same(lambda own: own[::-1]))
+    of_sizes: tuple[Part, ...] = (_E, Type.INTEGER_ARRAY)
+    _define("array_fill", of_sizes, _A, takes_null=True, can_fail=True)(_same(dimensions.filled))
+    _define("array_fill", (*of_sizes, Type.INTEGER_ARRAY), _A, word="array_fill_from", takes_null=True, can_fail=True)(
+        _same(dimensions.filled_from)
+    )
+    bucket = _define(
+        "width_bucket",
+        (_E, _A),
+        _I,
+        word="width_bucket_of_array",
+        can_fail=True,
+        several=_same(dimensions.fail_to_find),
+    )
+    bucket(_bucket_of)
+    rows_reversed = _same(lambda own: own.of_rows(own.rows()[::-1]))
+    _define("array_reverse", (_A,), _A, several=rows_reversed)(_same(lambda own: own[::-1]))
     for arguments in ((_A,), (_A, _B), (_A, _B, _B)):
         word = f"array_sort_{len(arguments)}" if len(arguments) > 1 else None
-        _define("array_sort", arguments, _A, word=word)(_sorted)
+        _define("array_sort", arguments, _A, word=word, several=dimensions.sorted_rows)(_sorted)
 
 
 def _add_questions() -> None:
-    _define("array_position", (_A, _E), _I, takes_null=True)(_position)
-    _define("array_position", (_A, _E, _I), _I, word="array_position_from", takes_null=True, can_fail=True)(_position)
-    _define("array_positions", (_A, _E), Type.INTEGER_ARRAY, takes_null=True)(_positions)
+    fail = _same(dimensions.fail_to_search)
+    for arguments, word in (((_A, _E), None), ((_A, _E, _I), "array_position_from")):
+        _define("array_position", arguments, _I, word=word, takes_null=True, can_fail=True, several=fail)(_position)
+    _define("array_positions", (_A, _E), Type.INTEGER_ARRAY, takes_null=True, can_fail=True, several=fail)(_positions)
     _define("@>", (_A, _A), _B, word="array_contains", is_strict=True)(_contains)
     _define("<@", (_A, _A), _B, word="array_is_contained", is_strict=True)(_is_contained)
     _define("&&", (_A, _A), _B, word="arrays_overlap", is_strict=True)(_overlap)
-    _define("array_length", (_A, _I), _I)(_same(_length))
-    _define("array_upper", (_A, _I), _I)(_same(_length))
-    _define("array_lower", (_A, _I), _I)(_same(lambda own, dimension: 1 if _length(own, dimension) else None))
-    _define("array_ndims", (_A,), _I)(_same(lambda own: 1 if own else None))
-    _define("array_dims", (_A,), _T)(_same(lambda own: f"[1:{len(own)}]" if own else None))
-    _define("cardinality", (_A,), _I)(_same(len))
-    for word, first in (("generate_subscripts", 1), ("vector_subscripts", 0)):
-        _define(f"{word}[]", (_A, _I), Type.INTEGER_ARRAY, word=word)(_same(partial(_subscripts, first)))
     _define("array_to_string", (_A, _T), _T, takes_null=True)(_joined)
     _define("array_to_string", (_A, _T, _T), _T, word="array_to_string_with_null", takes_null=True)(_joined)
-    _define("[]", (_A, _I), _E, word="array_element")(
+
+
+def _add_sizes() -> None:
+    size = _same(lambda own, dimension: own.size(dimension))
+    _define("array_length", (_A, _I), _I, several=size)(_same(_length))
+    _define("array_upper", (_A, _I), _I, several=size)(_same(_length))
+    first = _same(lambda own, dimension: own.size(dimension) and 1)
+    _define("array_lower", (_A, _I), _I, several=first)(
+        _same(lambda own, dimension: 1 if _length(own, dimension) else None)
+    )
+    _define("array_ndims", (_A,), _I, several=_same(lambda own: len(own.sizes)))(_same(lambda own: 1 if own else None))
+    _define("array_dims", (_A,), _T, several=_same(dimensions.bounds))(
+        _same(lambda own: f"[1:{len(own)}]" if own else None)
+    )
+    _define("cardinality", (_A,), _I)(_same(len))
+    for word, begin in (("generate_subscripts", 1), ("vector_subscripts", 0)):
+        _define(f"{word}[]", (_A, _I), Type.INTEGER_ARRAY, word=word, several=_same(dimensions.subscripts))(
+            _same(partial(_subscripts, begin))
+        )
+    reversible = _define(
+        "generate_subscripts[]",
+        (_A, _I, _B),
+        Type.INTEGER_ARRAY,
+        word="generate_subscripts_in_order",
+        several=_same(dimensions.subscripts),
+    )
+    reversible(_same(partial(_subscripts, 1)))
+
+
+def _add_parts() -> None:
+    """Add the functions of subscripts and slices."""
+    _define("[]", (_A, _I), _E, word="array_element", several=_same(lambda *_: None))(
         _same(lambda own, index: own[index - 1] if 1 <= index <= len(own) else None)
     )
-    _define("[:]", (_A, _I, _I), _A, word="array_slice")(_same(_sliced))
+    _define("[:]", (_A, _I, _I), _A, word="array_slice", several=_same(dimensions.sliced_rows))(_same(_sliced))
+    _define("[][]", (_A, Type.INTEGER_ARRAY), _E, word="array_element_of_several", several=_same(dimensions.element))(
+        _same(lambda *_: None)
+    )
+    _define("[:][:]", (_A, Type.INTEGER_ARRAY), _A, word="array_slice_of_several", several=_same(dimensions.sliced))(
+        _same(dimensions.sliced_of_one)
+    )
+
+
+def _add_quantifiers() -> None:
+    """Add the functions of ANY and ALL."""
     for symbol, word in (
         ("=", "equals"),
         ("<>", "differs_from"),
@@ -364,13 +448,16 @@ def _add_questions() -> None:
 
 
 def _add_building() -> None:
-    """Add `array_…`, which `ARRAY[…]` calls."""
+    """Add the functions that `ARRAY[…]` calls."""
     for kind in ARRAYS:
         element = kind.element
         assert element is not None
         make = partial(_array, element)
         name = builder_of(element)
         FUNCTIONS.add(Function(name, name, (element,), kind, make, can_fail=False, is_variadic=True))
+        name = builder_of(kind)
+        make = partial(dimensions.array_of_arrays, element)
+        FUNCTIONS.add(Function(name, name, (kind,), kind, make, is_variadic=True))
 
 
 def _array(element: Type, *data: Datum) -> bytes:
@@ -378,7 +465,7 @@ def _array(element: Type, *data: Datum) -> bytes:
 
 
 def builder_of(element: Type) -> str:
-    """Return the function that builds an array of its arguments, which have one type."""
+    """Return the function that builds an array of its arguments, which have one type; it may be a type of arrays."""
     return f"array_of_{word_of(element)}"
 
 
@@ -477,5 +564,8 @@ _add_zipping()
 _add_changes()
 _add_orders()
 _add_questions()
+_add_sizes()
+_add_parts()
+_add_quantifiers()
 _add_building()
 _add_splitting()

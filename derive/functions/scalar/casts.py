@@ -23,7 +23,7 @@ from derive.functions.function import (
 )
 from derive.functions.scalar.math import INTEGERS, in_range
 from derive.functions.types import timetz
-from derive.functions.types.array import Elements, array_of, elements_of
+from derive.functions.types.array import Elements, array_of, elements_of, sizes_of
 from derive.functions.types.datetime import DATE_INFINITY, DAY, END_OF_TIMESTAMPS, INFINITY, SECOND, Interval
 from derive.functions.types.formats import BITS
 from derive.functions.types.jsonb import Json
@@ -91,15 +91,26 @@ def fitted(kind: Type, modifier: TypeModifier, datum: Datum) -> Datum:
     """
     if isinstance(datum, bytes) and modifier.name is ModifiedType.NUMERIC:
         if kind is Type.NUMERIC_ARRAY:
-            return array_of(Type.NUMERIC, _fit_numbers(elements_of(Type.NUMERIC, datum), modifier.size, modifier.scale))
+            return _fit_elements(Type.NUMERIC, _fit_numbers)(datum, modifier.size, modifier.scale)
         return numeric_of(_fit_number(decimal_of(datum), modifier.size, modifier.scale))
     if isinstance(datum, int) and modifier.name is ModifiedType.TIMETZ:
         return timetz.datum_of(_fit_zoned(timetz.value_of(datum), modifier.size))
     if isinstance(datum, int) and modifier.name.has_precision:
         return _fit_time(_ORIGINS[modifier.name][1], datum, modifier.size)
     if isinstance(datum, bytes) and modifier.name is ModifiedType.VARCHAR:
-        return array_of(Type.TEXT, _fit_texts(elements_of(Type.TEXT, datum), modifier.size))
+        return _fit_elements(Type.TEXT, _fit_texts)(datum, modifier.size)
     return _fit_text(modifier.name, datum, modifier.size) if isinstance(datum, str) else datum
+
+
+def _fit_elements(kind: Type, fit: Callable[..., Elements]) -> Callable[..., Datum]:
+    """Return the function of arrays that fits their elements."""
+
+    def call(datum: bytes | None, *limits: int | None) -> Datum:
+        if datum is None or None in limits:
+            return None
+        return array_of(kind, fit(elements_of(kind, datum), *limits), sizes_of(kind, datum))
+
+    return call
 
 
 def _fit_numbers(numbers: Elements, size: int, scale: int) -> Elements:
@@ -131,10 +142,17 @@ for _name, (_kind, _origin) in _ORIGINS.items():
     _define(partial(_fit_time, _origin))
 FUNCTIONS.define("time(p)", (Type.TIMETZ, _I), Type.TIMETZ, word="fit_timetz", can_fail=False)(_fit_zoned)
 FUNCTIONS.define("numeric(p,s)", (_N, _I, _I), _N, word="fit_numeric")(_fit_number)
-FUNCTIONS.define("numeric(p,s)[]", (_NS, _I, _I), _NS, word="fit_numeric")(_fit_numbers)
+_fit_number_arrays = _fit_elements(Type.NUMERIC, _fit_numbers)
+FUNCTIONS.add(
+    Function("fit_numeric_numeric_array_integer_integer", "numeric(p,s)[]", (_NS, _I, _I), _NS, _fit_number_arrays)
+)
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="fit_varchar")(partial(_fit_text, ModifiedType.VARCHAR))
-FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="fit_varchar")(_fit_texts)
-FUNCTIONS.define("varchar(n)[]", (_TS, _I), _TS, word="cut_varchar", can_fail=False)(_cut_texts)
+_fit_text_arrays = _fit_elements(Type.TEXT, _fit_texts)
+FUNCTIONS.add(Function("fit_varchar_text_array_integer", "varchar(n)[]", (_TS, _I), _TS, _fit_text_arrays))
+_cut_text_arrays = _fit_elements(Type.TEXT, _cut_texts)
+FUNCTIONS.add(
+    Function("cut_varchar_text_array_integer", "varchar(n)[]", (_TS, _I), _TS, _cut_text_arrays, can_fail=False)
+)
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="fit_bpchar")(partial(_fit_text, ModifiedType.BPCHAR))
 FUNCTIONS.define("varchar(n)", (_T, _I), _T, word="cut_varchar", can_fail=False)(lambda text, size: text[:size])
 FUNCTIONS.define("char(n)", (_T, _I), _T, word="cut_bpchar", can_fail=False)(
@@ -451,7 +469,12 @@ def _add_arrays() -> None:
 
 
 def _elementwise(convert: Callable[..., Datum], source: Type, target: Type) -> Callable[[Any], Datum]:
-    return lambda datum: None if datum is None else array_of(target, map(convert, elements_of(source, datum)))
+    def cast(datum: Any) -> Datum:
+        if datum is None:
+            return None
+        return array_of(target, map(convert, elements_of(source, datum)), sizes_of(source, datum))
+
+    return cast
 
 
 def json_kind(value: Json) -> str:

@@ -6,14 +6,24 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from derive.algebra.types import ARRAYS, Datum, Type
 from derive.errors import SqlError
-from derive.functions.function import Function, Functions, SqlForm, are_short, registered_name, word_of
+from derive.functions.function import (
+    Function,
+    Functions,
+    SqlForm,
+    are_short,
+    name_of,
+    over_data,
+    registered_name,
+    word_of,
+)
 from derive.functions.scalar.casts import json_kind
 from derive.functions.scalar.text import text_form
-from derive.functions.types.array import elements_of
+from derive.functions.types.array import Nested, elements_of, nested_values, sizes_of
 from derive.functions.types.encodings import UTF8
 from derive.functions.types.jsonb import Json, jsonb_datum, parsed_json
 from derive.functions.types.type_info import text_of
@@ -300,8 +310,13 @@ def json_datum_of(kind: Type, datum: Datum) -> str:
         return "null"
     element = kind.element
     if element and isinstance(datum, bytes):
-        return "[" + ", ".join(json_datum_of(element, item) for item in elements_of(element, datum)) + "]"
+        return _listed(nested_values(element, datum, partial(json_datum_of, element)))
     return str(datum) if kind is Type.JSONB else _json_of_scalar(kind, datum)
+
+
+def _listed(part: Nested) -> str:
+    """Return lists of lists of JSON as JSON."""
+    return f"[{', '.join(map(_listed, part))}]" if isinstance(part, list) else "null" if part is None else part
 
 
 def _json_of_scalar(kind: Type, datum: Datum) -> str:
@@ -443,12 +458,35 @@ def _add_access() -> None:
     define("?&", (_J, _P), _B, word="has_all_keys")(_all_exist)
 
 
+def _of_one_dimension(python: Callable[..., Datum]) -> Callable[..., Datum]:
+    """Return a function that refuses arrays of several dimensions; its other arguments are no bytes."""
+
+    def call(*data: Any) -> Datum:
+        if any(isinstance(datum, bytes) and sizes_of(_T, datum) for datum in data):
+            raise _wrong_subscripts()
+        return python(*data)
+
+    return call
+
+
+def _wrong_subscripts() -> SqlError:
+    return SqlError("2202E", "wrong number of array subscripts", hint="Give an array of one dimension.")
+
+
+def _define_of_path(
+    symbol: str, arguments: Sequence[Type], python: Callable[..., str], *, word: str | None = None
+) -> None:
+    """Define a function of values with an array of one dimension, such as a path."""
+    of_data = _of_one_dimension(over_data(python, arguments, _J))
+    FUNCTIONS.add(Function(name_of(symbol, word or symbol, arguments), symbol, tuple(arguments), _J, of_data))
+
+
 def _add_changes() -> None:
     define = FUNCTIONS.define
     define("||", (_J, _J), _J, word="concatenate")(_concatenated)
     define("-", (_J, _T), _J, word="remove")(_without_key)
     define("-", (_J, _I), _J, word="remove")(_without_index)
-    define("#-", (_J, _P), _J, word="remove_path")(lambda value, path: jsonb_datum(removed(value, path)))
+    _define_of_path("#-", (_J, _P), lambda value, path: jsonb_datum(removed(value, path)), word="remove_path")
 
     def put(value: Json, path: Path, new: Json, creates: bool = True) -> str:
         return jsonb_datum(changed(value, path, new, creates=creates))
@@ -457,8 +495,20 @@ def _add_changes() -> None:
         return jsonb_datum(inserted(value, path, new, is_after=is_after))
 
     for symbol, function in (("jsonb_set", put), ("jsonb_insert", insert)):
-        define(symbol, (_J, _P, _J), _J)(function)
-        define(symbol, (_J, _P, _J, _B), _J)(function)
+        _define_of_path(symbol, (_J, _P, _J), function)
+        _define_of_path(symbol, (_J, _P, _J, _B), function)
+
+
+def _object_of_array(datum: bytes | None) -> Datum:
+    """Return the object of keys and values in turn, or of the rows of a key and a value each."""
+    if datum is None:
+        return None
+    sizes = sizes_of(_T, datum)
+    if len(sizes) > 2:
+        raise _wrong_subscripts()
+    if sizes and sizes[1] != 2:
+        raise SqlError("2202E", "array must have two columns")
+    return _object_of_texts([None if text is None else str(text) for text in elements_of(_T, datum)])
 
 
 def _object_of_texts(texts: Sequence[str | None]) -> str:
@@ -520,18 +570,19 @@ def _add_older_forms() -> None:
     """Add functions that make objects of texts, and variants of other functions."""
     define = FUNCTIONS.define
     for prefix in ("jsonb", "json"):
-        define(f"{prefix}_object", (_P,), _J)(_object_of_texts)
-        define(f"{prefix}_object", (_P, _P), _J)(_object_of_pairs)
+        FUNCTIONS.add(Function(f"{prefix}_object_text_array", f"{prefix}_object", (_P,), _J, _object_of_array))
+        _define_of_path(f"{prefix}_object", (_P, _P), _object_of_pairs)
         define(f"{prefix}_strip_nulls", (_J, _B), _J)(
             lambda value, in_arrays: jsonb_datum(_without_any_nulls(value, in_arrays))
         )
-    define("-", (_J, _P), _J, word="remove")(_without_keys)
+    _define_of_path("-", (_J, _P), _without_keys, word="remove")
     for kind in ARRAYS:
         convert = _converting(kind)
         FUNCTIONS.add(Function(f"array_to_json_{word_of(kind)}", "array_to_json", (kind,), _J, convert))
     arguments = (_J, _P, _J, _B, _T)
     for count in (3, 4, 5):
-        FUNCTIONS.add(Function(f"jsonb_set_lax_{count}", "jsonb_set_lax", arguments[:count], _J, _set_lax))
+        set_lax = _of_one_dimension(_set_lax)
+        FUNCTIONS.add(Function(f"jsonb_set_lax_{count}", "jsonb_set_lax", arguments[:count], _J, set_lax))
 
 
 _add_older_forms()

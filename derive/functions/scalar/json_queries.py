@@ -16,7 +16,8 @@ from derive.functions.function import Function, Functions, SqlForm, registered_n
 from derive.functions.scalar import casts
 from derive.functions.scalar.json import json_datum_of, json_form, key_form
 from derive.functions.scalar.json_paths import has_item_at, is_suppressible, items_at
-from derive.functions.types.array import array_of, elements_of
+from derive.functions.types.array import MOST_DIMENSIONS, array_of, elements_of, sizes_of
+from derive.functions.types.array_literal import too_many_dimensions
 from derive.functions.types.jsonb import Json, jsonb_datum, parsed_json
 from derive.functions.types.type_info import datum_of_text
 
@@ -91,12 +92,33 @@ def _of_document(kind: Type, item: Json, omits_quotes: bool) -> Datum:
     if item is None:
         return None
     if kind.element is not None:
-        if not isinstance(item, list):
-            raise SqlError("22P02", "expected JSON array")
-        return array_of(kind.element, [_of_document(kind.element, part, True) for part in item])
+        return _array_of_document(kind.element, item)
     if kind is Type.TEXT and not omits_quotes:
         return jsonb_datum(item)
     return datum_of_text(kind, _plain_text(item))
+
+
+def _array_of_document(kind: Type, item: Json) -> bytes:
+    """Return a document as an array, whose first elements show the number of dimensions."""
+    depth, part = 0, item
+    while isinstance(part, list):
+        depth, part = depth + 1, part[0] if part else None
+    if not depth:
+        raise SqlError("22P02", "expected JSON array")
+    if depth > MOST_DIMENSIONS:
+        raise too_many_dimensions(depth)
+    parts, sizes = [item], list[int]()
+    for _ in range(depth):
+        if not all(isinstance(part, list) for part in parts):
+            raise SqlError("22P02", "expected JSON array")
+        counts = {len(part) for part in parts if isinstance(part, list)}
+        if len(counts) > 1:
+            detail = "Multidimensional arrays must have sub-arrays with matching dimensions."
+            raise SqlError("22P02", "malformed JSON array", detail=detail)
+        sizes += counts
+        parts = [one for part in parts if isinstance(part, list) for one in part]
+    elements = [_of_document(kind, part, True) for part in parts]
+    return array_of(kind, elements, tuple(sizes) if parts else ())
 
 
 def _plain_text(item: Json) -> str:
@@ -208,6 +230,8 @@ def _of_rows(kind: Type) -> Callable[[Datum], Datum]:
         elements = elements_of(kind, array) if isinstance(array, bytes) else ()
         if not elements:
             return None
+        if kind.array is not None and isinstance(array, bytes) and sizes_of(kind, array):
+            return json_datum_of(kind.array, array)
         return _strict_array(*(None if datum is None else json_datum_of(kind, datum) for datum in elements))
 
     return listed

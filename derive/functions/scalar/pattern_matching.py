@@ -14,7 +14,7 @@ from derive.functions.regex.expression import RegularExpression, Span, Subject, 
 from derive.functions.regex.parser import LONGEST_EXPRESSION, Parsed
 from derive.functions.regex.tree import CharacterSet, Concatenation, Constraint, Repetition
 from derive.functions.scalar.text import LONGEST, checked_length
-from derive.functions.types.array import literal_of_texts
+from derive.functions.types.array_literal import literal_of_texts
 from derive.functions.types.letter_case import lower
 
 FUNCTIONS = Functions()

@@ -1,44 +1,49 @@
-"""Data of one-dimensional arrays: bytes in PostgreSQL's order of arrays, canonical for equal arrays.
+"""Data of arrays: bytes in PostgreSQL's order of arrays, canonical for equal arrays.
 
 Arrays are compared element by element; NULL comes after all values, and an array after its prefixes. Each element
 therefore consists of a byte for its kind, and bytes that sort as values do. The bytes of one value never begin the
-bytes of another value. A byte below all kinds ends the array.
+bytes of another value. A byte below all kinds ends the elements.
 
-Equal intervals may have several data. An array of intervals has the compared bytes of all elements first, and after its
-end the remaining bytes of each.
+Arrays of equal elements are compared by their number of dimensions, and then by the size of each. An array of several
+dimensions therefore has, after the end of its elements, the number of dimensions, the sizes, and the number again.
+An array of one dimension has nothing there, so that its last byte differs.
+
+Equal intervals may have several data. An array of intervals has the compared bytes of all elements first, then its
+dimensions, and then the remaining bytes of each element.
 """
 
 from __future__ import annotations
 
-import re
+import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from derive.algebra.types import PLAIN_BYTES, Datum, Type
-from derive.errors import SqlError
 from derive.functions.types.datetime import TOTAL_BYTES
 from derive.functions.types.jsonb import jsonb_key
 
 Elements: TypeAlias = tuple[Datum, ...]
-"""The elements of an array: a datum each, None for NULL."""
+"""The elements of an array, row by row: a datum each, None for NULL."""
+
+Sizes: TypeAlias = tuple[int, ...]
+"""The sizes of the dimensions of an array; none if the array is empty."""
+
+MOST_DIMENSIONS = 6
+"""Maximum number of dimensions of an array, as in PostgreSQL."""
 
 EMPTY = b"\x01"
 """The array without elements, of any type."""
 
-_END, _VALUE, _NULL = b"\x01\x02\x03"
+END, _VALUE, _NULL = b"\x01\x02\x03"
+"""The byte after the elements, and the bytes before an element."""
 _ZERO, _ESCAPED_ZERO, _END_OF_BYTES = b"\0", b"\0\xff", b"\0\0"
 _BIAS = 1 << 63
 _COMPLEMENT = (1 << 64) - 1
 _NAN = _COMPLEMENT
 _UNSIGNED = struct.Struct(">Q")
 _DOUBLE = struct.Struct(">d")
-
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"\s*|((?:[^"\\{},]|\\.)+))([,}])', re.DOTALL | re.ASCII)
-_QUOTED = re.compile(r'(?i:null)\Z|\Z|.*[{},"\\\s]', re.DOTALL | re.ASCII)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_BOUNDS = re.compile(r"\s*(?:\[\s*[+-]?\d+\s*(?::\s*[+-]?\d+\s*)?\]\s*)+=", re.ASCII)
 
 
 def _of_integer(number: int) -> bytes:
@@ -88,15 +93,18 @@ def _packing(kind: Type) -> Callable[[Any], bytes]:
     return _escaped if kind in PLAIN_BYTES else _of_text if kind in _TEXTS else _of_integer
 
 
-def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
+def array_of(kind: Type, elements: Iterable[Datum], sizes: Sizes = ()) -> bytes:
     """Return the datum of an array.
 
     Args:
         kind: type of its elements.
         elements: data of its elements.
+        sizes: sizes of several dimensions, each at least 1, whose product is the number of elements; other sizes are
+            those of one dimension.
     """
+    dimensions = _of_sizes(sizes) if len(sizes) > 1 else b""
     if kind is Type.INTERVAL:
-        return _of_intervals(elements)
+        return _of_intervals(elements, dimensions)
     pack = _packing(kind)
     parts = bytearray()
     for datum in elements:
@@ -105,15 +113,33 @@ def array_of(kind: Type, elements: Iterable[Datum]) -> bytes:
         else:
             parts.append(_VALUE)
             parts += pack(datum)
-    parts.append(_END)
-    return bytes(parts)
+    parts.append(END)
+    return bytes(parts + dimensions)
+
+
+def _of_sizes(sizes: Sizes) -> bytes:
+    count = bytes((len(sizes),))
+    return count + struct.pack(f">{len(sizes)}I", *sizes) + count
+
+
+def sizes_of(kind: Type, datum: bytes) -> Sizes:
+    """Return the sizes of an array of several dimensions; no sizes for another array.
+
+    Args:
+        kind: type of its elements.
+        datum: datum of the array.
+    """
+    if kind is Type.INTERVAL:
+        datum = compared_intervals(datum)
+    count = datum[-1]
+    return () if count == END else struct.unpack(f">{count}I", datum[-1 - 4 * count : -1])
 
 
 _REMAINING_BYTES = 8
 """Number of bytes of an interval that are not compared."""
 
 
-def _of_intervals(elements: Iterable[Datum]) -> bytes:
+def _of_intervals(elements: Iterable[Datum], dimensions: bytes) -> bytes:
     compared, remaining = bytearray(), bytearray()
     for datum in elements:
         if datum is None:
@@ -123,14 +149,14 @@ def _of_intervals(elements: Iterable[Datum]) -> bytes:
             compared.append(_VALUE)
             compared += datum[:TOTAL_BYTES]
             remaining += datum[TOTAL_BYTES:]
-    compared.append(_END)
-    return bytes(compared + remaining)
+    compared.append(END)
+    return bytes(compared + dimensions + remaining)
 
 
 def _intervals_of(datum: bytes) -> Elements:
     elements: list[Datum] = []
     at, rest = 0, len(compared_intervals(datum))
-    while datum[at] != _END:
+    while datum[at] != END:
         at += 1
         if datum[at - 1] == _NULL:
             elements.append(None)
@@ -142,10 +168,11 @@ def _intervals_of(datum: bytes) -> Elements:
 
 def compared_intervals(datum: bytes) -> bytes:
     """Return the part of an array of intervals that equal arrays share, and that sorts as the arrays do."""
-    at = 0
-    while datum[at] != _END:
-        at += 1 + (TOTAL_BYTES if datum[at] == _VALUE else 0)
-    return datum[: at + 1]
+    at, values = 0, 0
+    while datum[at] != END:
+        is_value = datum[at] == _VALUE
+        at, values = at + 1 + TOTAL_BYTES * is_value, values + is_value
+    return datum[: len(datum) - _REMAINING_BYTES * values]
 
 
 @lru_cache(maxsize=64)
@@ -162,7 +189,7 @@ def elements_of(kind: Type, datum: bytes) -> Elements:
     at = 0
     is_fixed = kind not in PLAIN_BYTES and kind not in _TEXTS
     unpack: Callable[[bytes], Datum] = _to_double if kind in _FLOATS else _to_integer
-    while datum[at] != _END:
+    while datum[at] != END:
         at += 1
         if datum[at - 1] == _NULL:
             elements.append(None)
@@ -187,52 +214,43 @@ def _end_of_bytes(datum: bytes, begin: int) -> int:
     return at
 
 
-@lru_cache(maxsize=256)
-def texts_of_literal(text: str) -> tuple[str | None, ...]:
-    """Parse an array literal such as `{1,"a b",NULL}` into the texts of its elements; None for NULL.
+Nested: TypeAlias = "list[Nested] | Any"
+"""The elements of an array as a list of lists for each dimension but the last."""
 
-    Raises:
-        SqlError: 22P02, the literal is malformed; 0A000, the literal has several dimensions, or bounds.
+
+def nested(elements: Sequence[Any], sizes: Sizes) -> list[Nested]:
+    """Return elements as lists of lists.
+
+    Args:
+        elements: the elements.
+        sizes: the sizes of several dimensions; no sizes for one dimension.
+
+    >>> nested([1, 2, 3, 4, 5, 6], (2, 3))
+    [[1, 2, 3], [4, 5, 6]]
     """
-    body = text.strip(" \t\n\r\v\f")
-    if _BOUNDS.match(body):
-        raise SqlError("0A000", f'bounds of arrays are not supported: "{text}"', hint="Arrays begin with 1.")
-    if not body.startswith("{"):
-        detail = 'Array value must start with "{" or dimension information.'
-        raise SqlError("22P02", f'malformed array literal: "{text}"', detail=detail)
-    if re.fullmatch(r"\{\s*\}", body, re.ASCII):
-        return ()
-    if re.match(r"\{\s*\{", body, re.ASCII):
-        raise SqlError("0A000", f'arrays of several dimensions are not supported: "{text}"', hint="Use jsonb.")
-    at, texts = 1, list[str | None]()
-    while True:
-        match = _ELEMENT.match(body, at)
-        if match is None:
-            raise SqlError("22P02", f'malformed array literal: "{text}"')
-        quoted, plain, end = match.groups()
-        texts.append(_unquoted(plain, text) if quoted is None else _ESCAPE.sub(r"\1", quoted))
-        at = match.end()
-        if end == "}":
-            break
-    if at != len(body):
-        raise SqlError("22P02", f'malformed array literal: "{text}"', detail="Junk after closing right brace.")
-    return tuple(texts)
+    rows = list(elements)
+    for size in reversed(sizes[1:]):
+        rows = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
+    return rows
 
 
-def _unquoted(plain: str, text: str) -> str | None:
-    # An escaped space belongs to the element, wherever it stands.
-    word = re.match(r"\s*((?:\\.|[^\\])*?)\s*\Z", plain, re.DOTALL | re.ASCII)
-    if word is None or not word[1]:
-        raise SqlError("22P02", f'malformed array literal: "{text}"')
-    return None if word[1].upper() == "NULL" else _ESCAPE.sub(r"\1", word[1])
+def nested_values(kind: Type, datum: bytes, convert: Callable[[Any], Any]) -> list[Nested]:
+    """Return the values of an array as lists of lists; None for NULL.
+
+    Args:
+        kind: type of its elements.
+        datum: datum of the array.
+        convert: returns the value of an element.
+    """
+    values = [None if item is None else convert(item) for item in elements_of(kind, datum)]
+    sizes = sizes_of(kind, datum)
+    return nested(values, sizes) if sizes else values
 
 
-def literal_of_texts(texts: Sequence[str | None]) -> str:
-    """Format an array literal, as `texts_of_literal` reads it and PostgreSQL writes it."""
-    return "{" + ",".join("NULL" if text is None else _quoted(text) for text in texts) + "}"
-
-
-def _quoted(text: str) -> str:
-    if not _QUOTED.match(text):
-        return text
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def array_of_nested(kind: Type, values: Sequence[Nested], convert: Callable[[Any], Datum]) -> bytes:
+    """Return the datum of an array of values that are no lists, as `nested_values` returns them."""
+    sizes: Sizes = (len(values),)
+    while values and isinstance(values[0], list):
+        values = [value for row in values for value in row]
+        sizes = (*sizes, len(values) // math.prod(sizes))
+    return array_of(kind, [None if value is None else convert(value) for value in values], sizes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Mapping
@@ -10,7 +11,8 @@ from typing import Any
 
 from derive.algebra.types import Datum, Type
 from derive.errors import SqlError
-from derive.functions.types.array import array_of, elements_of, literal_of_texts, texts_of_literal
+from derive.functions.types.array import MOST_DIMENSIONS, array_of, elements_of, sizes_of
+from derive.functions.types.array_literal import literal_of_texts, texts_of_literal, too_many_dimensions
 from derive.functions.types.datetime import (
     DATE_INFINITY,
     DAY,
@@ -123,12 +125,14 @@ def bytea_of_text(text: str) -> bytes:
 
 def array_of_text(kind: Type, read: Callable[[str], Datum], text: str) -> bytes:
     """Return the array that a text denotes, given the function that reads one element."""
-    return array_of(kind, [None if element is None else read(element) for element in texts_of_literal(text)])
+    texts, sizes = texts_of_literal(text)
+    return array_of(kind, [None if element is None else read(element) for element in texts], sizes)
 
 
 def text_of_array(kind: Type, write: Callable[[Any], str], datum: bytes) -> str:
     """Return an array as text, given the function that writes one element."""
-    return literal_of_texts([None if element is None else write(element) for element in elements_of(kind, datum)])
+    texts = [None if element is None else write(element) for element in elements_of(kind, datum)]
+    return literal_of_texts(texts, sizes_of(kind, datum))
 
 
 _EPOCH_DAYS = days_of(2000, 1, 1)
@@ -301,7 +305,8 @@ def binary_of_array(kind: Type, oid: int, write: Callable[[Any], bytes], datum: 
     elements = elements_of(kind, datum)
     if not elements:
         return _ARRAY_HEAD.pack(0, 0, oid)
-    parts = [_ARRAY_HEAD.pack(1, int(None in elements), oid), _DIMENSION.pack(len(elements), 1)]
+    sizes = sizes_of(kind, datum) or (len(elements),)
+    parts = [_ARRAY_HEAD.pack(len(sizes), int(None in elements), oid), *(_DIMENSION.pack(size, 1) for size in sizes)]
     for element in elements:
         if element is None:
             parts.append(_NO_ELEMENT)
@@ -314,18 +319,24 @@ def binary_of_array(kind: Type, oid: int, write: Callable[[Any], bytes], datum: 
 def array_of_binary(kind: Type, oid: int, read: Callable[[bytes], Datum], data: bytes) -> bytes:
     """Read an array from its binary form, given the oid of the element type and the function that reads one element."""
     dimensions, _, actual = _ARRAY_HEAD.unpack_from(data)
-    if dimensions not in {0, 1}:
-        raise SqlError("0A000", "arrays of several dimensions are not supported", hint="Use jsonb.")
+    if dimensions > MOST_DIMENSIONS:
+        raise too_many_dimensions(dimensions)
+    if dimensions < 0:
+        raise _malformed(kind)
     if actual != oid and not (kind is Type.TEXT and actual in _TEXT_OIDS):
         raise SqlError(
             "42804",
             f"binary data has array element type {actual} instead of expected {oid}",
             hint="The numbers are oids in pg_type. Send the array with elements of the expected type, or as text.",
         )
-    count, begin = _DIMENSION.unpack_from(data, _ARRAY_HEAD.size) if dimensions else (0, 1)
-    if begin != 1:
-        raise SqlError("0A000", "bounds of arrays are not supported", hint="Arrays begin with 1.")
     at, elements = _ARRAY_HEAD.size + _DIMENSION.size * dimensions, list[Datum]()
+    bounds = [_DIMENSION.unpack_from(data, begin) for begin in range(_ARRAY_HEAD.size, at, _DIMENSION.size)]
+    if bounds and {begin for _, begin in bounds} != {1}:
+        raise SqlError("0A000", "lower bounds other than 1 are not supported", hint="Arrays begin with 1.")
+    sizes = tuple(int(size) for size, _ in bounds)
+    if sizes and min(sizes) < 0:
+        raise _malformed(kind)
+    count = math.prod(sizes) if sizes else 0
     for _ in range(count):
         size = int(_INT.unpack_from(data, at)[0])
         at += _INT.size
@@ -335,4 +346,4 @@ def array_of_binary(kind: Type, oid: int, read: Callable[[bytes], Datum], data: 
         at += max(size, 0)
     if at != len(data):
         raise _malformed(kind)
-    return array_of(kind, elements)
+    return array_of(kind, elements, sizes if count else ())

@@ -373,22 +373,33 @@ class ArrayQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscript:
-    """`x[i]`, or `x[i:j]`.
+class SubscriptPart:
+    """`[i]`, or `[i:j]`.
 
     Attributes:
-        operand: the array or document.
         index: index of the element, or start of the slice; None for the first element.
-        offset: offset of the bracket.
-        is_slice: whether the subscript is a slice.
+        is_slice: whether the part is a slice.
         end: end of the slice; None for the last element.
     """
 
-    operand: SyntaxNode
     index: SyntaxNode | None
-    offset: int
     is_slice: bool = False
     end: SyntaxNode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    """`x[i]`, `x[i][j]`, or `x[i:j]`.
+
+    Attributes:
+        operand: the array or document.
+        parts: the brackets, one for each dimension.
+        offset: offset of the first bracket.
+    """
+
+    operand: SyntaxNode
+    parts: tuple[SubscriptPart, ...]
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)

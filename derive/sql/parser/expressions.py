@@ -33,6 +33,7 @@ from derive.sql.parser.ast import (
     Star,
     StringLiteral,
     Subscript,
+    SubscriptPart,
     SyntaxNode,
     Test,
     TypeCast,
@@ -554,14 +555,21 @@ class ExpressionParser:
             return TypeCast(left, parse_type(reader), offset)
         if reader.accept_word("collate"):
             return Collation(left, reader.qualified_name(), offset)
+        parts = [self._subscript()]
+        while reader.is_symbol("["):
+            parts.append(self._subscript())
+        return Subscript(left, tuple(parts), offset)
+
+    def _subscript(self) -> SubscriptPart:
+        reader = self._reader
         reader.expect_symbol("[")
         index = None if reader.is_symbol(":") else self.parse()
         if not reader.accept_symbol(":"):
             reader.expect_symbol("]")
-            return Subscript(left, index, offset)
+            return SubscriptPart(index)
         end = None if reader.is_symbol("]") else self.parse()
         reader.expect_symbol("]")
-        return Subscript(left, index, offset, is_slice=True, end=end)
+        return SubscriptPart(index, is_slice=True, end=end)
 
     def _logical(self, left: SyntaxNode, precedence: int) -> SyntaxNode:
         word = "or" if precedence == OR else "and"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from derive.algebra.types import Datum, Row, Type, TypeModifier
 from derive.errors import SqlError
 from derive.functions.scalar.text import fields_of_record
-from derive.functions.types.array import literal_of_texts, texts_of_literal
+from derive.functions.types.array_literal import literal_of_texts, texts_of_literal
 from derive.functions.types.encodings import CLIENT
 from derive.functions.types.numbers import text_of_double
 from derive.functions.types.pg_type import PG_TYPES, type_of_oid
@@ -192,10 +192,12 @@ def _array_encoder(element: int) -> Encoder:
     encode = encoder_of(column, 1)
 
     def encoded(datum: Datum) -> bytes:
-        elements = texts_of_literal(str(datum))
+        elements, sizes = texts_of_literal(str(datum))
         if not elements:
             return struct.pack("!iiI", 0, 0, element)
-        parts = [struct.pack("!iiIii", 1, int(None in elements), element, len(elements), 1)]
+        sizes = sizes or (len(elements),)
+        parts = [struct.pack("!iiI", len(sizes), int(None in elements), element)]
+        parts += (struct.pack("!ii", size, 1) for size in sizes)
         for text in elements:
             data = None if text is None else encode(datum_of_text(pg_type.type, text))
             parts += (_NULL,) if data is None else (_length(len(data)), data)

@@ -28,6 +28,7 @@ from derive.sql.parser.ast import (
     ParameterReference,
     SyntaxNode,
 )
+from derive.sql.planner.arrays import check_no_vector
 from derive.sql.planner.coercion import check_path, located
 from derive.sql.planner.equal_values import compared, is_padded, of_one_type, with_spaces
 from derive.sql.planner.interfaces import Expressions, NamedFunction
@@ -420,9 +421,8 @@ class CallPlanner:
         if name in _OF_ANY:
             values = [with_spaces(value, self._expressions.frame) for value in values]
         types = [value.type for value in values]
-        if name == "array_agg" and len(types) == 1 and types[0].element is not None:
-            message = "array_agg of arrays is not supported, because arrays have one dimension"
-            raise SqlError("0A000", message, offset=node.offset, hint="Use jsonb_agg, or aggregate texts.")
+        if name == "array_agg" and values:
+            check_no_vector(values[0], self._expressions.frame, node.offset)
         if node.over is not None and not (is_aggregate(name) or is_window_function(name) or name in _OF_OTHER_ROWS):
             if not is_row_function(name):
                 resolve_function(name, types, node.offset)

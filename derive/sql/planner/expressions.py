@@ -7,16 +7,15 @@ from functools import lru_cache
 from typing import cast
 
 from derive.algebra.expression import Call, Case, Column, Expression, Literal, Subquery, SubqueryKind
-from derive.algebra.relation import Aggregate, Constant, Reduce, Relation
+from derive.algebra.relation import Constant, Relation
 from derive.algebra.rewrite import replaced
 from derive.algebra.types import ModifiedType, Type
 from derive.errors import SqlError
-from derive.functions.registry import Resolution, builder_of, resolve_aggregate, resolve_operator
+from derive.functions.registry import Resolution, resolve_operator
 from derive.functions.scalar.json import IS_JSON
 from derive.functions.scalar.logic import DOMAIN_CONDITION
 from derive.functions.scalar.row_functions import EXPANDED_FIELDS
 from derive.functions.statement_context import check_cancelled
-from derive.functions.types.array import EMPTY
 from derive.functions.types.datetime import interval_datum, interval_of_fields
 from derive.functions.types.formats import scale_of_text
 from derive.functions.types.type_info import datum_of_text
@@ -41,7 +40,6 @@ from derive.sql.parser.ast import (
     NumberLiteral,
     Operation,
     ParameterReference,
-    QualifiedName,
     Quantified,
     Resolved,
     RowValue,
@@ -55,12 +53,13 @@ from derive.sql.parser.ast import (
     TypeName,
 )
 from derive.sql.parser.parse import parse_expression
+from derive.sql.planner.arrays import ArrayPlanner
 from derive.sql.planner.building import columns_of, projected
 from derive.sql.planner.calls import CallPlanner, changes
 from derive.sql.planner.coercion import check_path, folded, is_type, located, modifier_of_type, type_of
 from derive.sql.planner.dependencies import volatile_function
 from derive.sql.planner.equal_values import of_one_type, with_spaces, without_spaces
-from derive.sql.planner.interfaces import Domain, Expressions, NamedColumn, Names, Queries, RowsAs, limited
+from derive.sql.planner.interfaces import Domain, NamedColumn, Names, Queries, RowsAs
 from derive.sql.planner.json_queries import JsonQueryPlanner
 from derive.sql.planner.output import start_of
 from derive.sql.planner.predicates import PredicatePlanner
@@ -74,100 +73,6 @@ from derive.sql.planner.rows import (
 )
 from derive.sql.planner.scope import DOMAIN_CHECK, Frame, Source, VisibleColumn
 from derive.sql.planner.set_returning import check_no_rows
-
-_LAST = (1 << 31) - 1
-"""The end of a slice without an upper bound."""
-
-
-class ArrayPlanner:
-    """Planner of the arrays in one query."""
-
-    def __init__(self, expressions: Expressions) -> None:
-        self._expressions = expressions
-        self._coercion = expressions.coercion
-
-    def plan(self, node: ArrayValue, kind: Type | None = None) -> Expression:
-        """Plan `ARRAY[…]`.
-
-        Args:
-            node: the array.
-            kind: type of the elements; None for their common type.
-        """
-        offsets = [start_of(item) for item in node.items]
-        values = [self._expressions.plan(item) for item in node.items]
-        if kind is None and not values:
-            hint = "Explicitly cast to the desired type, for example ARRAY[]::integer[]."
-            raise SqlError("42P18", "cannot determine type of empty array", offset=node.offset, hint=hint)
-        element = kind or self._coercion.common([value.type for value in values], offsets, "ARRAY")
-        if element.array is None:
-            message = f"arrays of {element.value} are not supported"
-            raise SqlError("0A000", message, offset=node.offset, hint="Use jsonb.")
-        if kind is None:
-            items = self._coercion.arguments(values, [element] * len(values), offsets)
-        else:
-            pairs = zip(values, offsets, strict=True)
-            items = tuple(self._coercion.explicit(value, kind, offset, offset) for value, offset in pairs)
-        return folded(Call(builder_of(element), items, element.array))
-
-    def of_query(self, node: ArrayQuery) -> Expression:
-        """Plan `ARRAY(query)`: the rows of a query of one column, in its order."""
-        queries = self._expressions.queries
-        body = queries.plan(node.query, self._expressions.frame)
-        if len(body.names) != 1:
-            raise SqlError("42601", "subquery must return only one column", offset=node.offset)
-        relation = body.relation
-        if body.limit is not None or body.offset is not None:
-            relation = limited(relation, body.order, body.limit, body.offset)
-        column = Column(0, relation.types[0])
-        if column.type.array is None:
-            message = f"arrays of {column.type.value} are not supported"
-            raise SqlError("0A000", message, offset=node.offset, hint="Use jsonb.")
-        kind = column.type.array
-        resolution = resolve_aggregate("array_agg", (column.type,), node.offset)
-        aggregate = Aggregate(resolution.function, (column,), kind, order=body.order)
-        listed = Subquery(SubqueryKind.SCALAR, Reduce(relation, (), (aggregate,)), (), kind)
-        return Call("coalesce", (listed, Literal(EMPTY, kind)), kind)
-
-    def subscript(self, node: Subscript) -> Expression:
-        """Plan `x[i]` and `x[i:j]`; for jsonb, `x[i]` is a member."""
-        operand = self._expressions.plan(node.operand)
-        modifier = self._expressions.frame.modifier_of(operand)
-        if operand.type is Type.UNKNOWN or operand.type.element is None:
-            if modifier is not None and modifier.name is ModifiedType.NAME and node.index and not node.is_slice:
-                return self._character(node, node.index)
-            if node.is_slice or operand.type is not Type.JSONB:
-                message = f"cannot subscript type {operand.type.value} because it does not support subscripting"
-                raise SqlError("42804", message, offset=start_of(node.operand))
-            index = node.index or NullLiteral(node.offset)
-            return self._expressions.plan(Operation("->", (node.operand, index), node.offset))
-        bounds = [self._index(node.index, 1)]
-        if modifier is not None and modifier.is_vector and not node.is_slice:
-            one = Literal(1, Type.INTEGER)
-            bounds = [self._expressions.operation("+", [bounds[0], one], [node.offset] * 2, node.offset)]
-        if node.is_slice:
-            bounds.append(self._index(node.end, _LAST))
-        symbol = "[:]" if node.is_slice else "[]"
-        offsets = [start_of(node.operand), *[node.offset] * len(bounds)]
-        return self._expressions.operation(symbol, [operand, *bounds], offsets, node.offset)
-
-    def _character(self, node: Subscript, index: SyntaxNode) -> Expression:
-        """Plan the character of a name with an index from 0."""
-        one = NumberLiteral("1", node.offset)
-        number = Operation("+", (index, one), node.offset)
-        call = FunctionCall(
-            QualifiedName("pg_catalog", "substr", node.offset), (node.operand, number, one), node.offset
-        )
-        return self._expressions.plan(call)
-
-    def _index(self, node: SyntaxNode | None, omitted: int) -> Expression:
-        if node is None:
-            return Literal(omitted, Type.INTEGER)
-        value = self._expressions.plan(node)
-        index = self._coercion.cast(value, Type.INTEGER, start_of(node), "assignment")
-        if index is None:
-            raise SqlError("42804", "array subscript must have type integer", offset=start_of(node))
-        return index
-
 
 _COMPARISONS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">=", "is distinct from", "is not distinct from"})
 _PATTERNS = frozenset({"~~", "!~~", "~~*", "!~~*", "~", "!~", "~*", "!~*"})

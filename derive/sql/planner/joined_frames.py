@@ -124,6 +124,9 @@ def _aggregate(function: WindowFunction, arguments: Sequence[Expression], number
     """Return the aggregate over the rows of a frame; for a choice of a row, the array of values in order."""
     is_there = Call("is_not_null", (number,), _BOOLEAN)
     if function.function in CHOOSING:
+        if arguments[0].type.element is not None:
+            hint = "Cast the array to text, and its result back."
+            raise SqlError("0A000", f"{function.function} of arrays is not supported for such a frame", hint=hint)
         resolution = resolve_aggregate("array_agg", (arguments[0].type,))
         order: tuple[Order, ...] = (Order(number, function.function == "last_value"),)
         return Aggregate(resolution.function, (arguments[0],), resolution.result_type, condition=is_there, order=order)

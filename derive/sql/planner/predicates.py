@@ -276,7 +276,7 @@ class PredicatePlanner:
                 offset=node.offset,
                 hint="Write EXISTS (SELECT … WHERE …) with the comparison.",
             )
-        if not isinstance(source, ArrayValue):
+        if not isinstance(source, ArrayValue) or any(isinstance(item, ArrayValue) for item in source.items):
             return self._with_any_array(node, source)
         if not source.items:
             self._expressions.known(node.operand)

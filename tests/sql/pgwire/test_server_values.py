@@ -79,6 +79,7 @@ def test_vectors_have_spaces_as_text_and_are_arrays_in_binary_form() -> None:
         (114, 1, b"[1]", "[1]"),
         (2210, 1, struct.pack("!iiIii", 1, 0, 26, 2, 1) + b"\0\0\0\4\0\0\0\1\0\0\0\4\0\0\0\2", "{1,2}"),
         (1009, 1, struct.pack("!iiI", 0, 0, 25), b"\x01"),
+        (1009, 1, struct.pack("!iiI", 2, 0, 25) + struct.pack("!iiii", 2, 1, 0, 1), b"\x01"),
     ],
 )
 def test_arguments_have_two_formats(oid: int, form: int, data: bytes, datum: Datum) -> None:
@@ -98,6 +99,12 @@ def test_arguments_have_two_formats(oid: int, form: int, data: bytes, datum: Dat
         (1043, 1, b"\0", "22021"),
         (0, 1, b"\0", "22021"),
         (20, 0, b"1\0", "22021"),
+        (1007, 1, struct.pack("!iiI", 7, 0, 23) + struct.pack("!ii", 1, 1) * 7, "54000"),
+        (1007, 1, struct.pack("!iiI", -1, 0, 23), "22P03"),
+        (1007, 1, struct.pack("!iiI", 2, 0, 23) + struct.pack("!iiii", 2, 1, -2, 1), "22P03"),
+        (1007, 1, struct.pack("!iiI", 2, 0, 23) + struct.pack("!iiii", 1 << 30, 1, 1 << 30, 1), "22P03"),
+        (1007, 1, struct.pack("!iiI", 2, 0, 23) + struct.pack("!iii", 2, 1, 2), "22P03"),
+        (1007, 1, struct.pack("!iiI", 2, 0, 23) + struct.pack("!iiii", 1, 1, 1, 0) + b"\xff" * 4, "0A000"),
         (114, 1, b'"\0"', "22021"),
         (3802, 1, b'\1"\0"', "22021"),
         (1009, 1, struct.pack("!iiIiii", 1, 0, 25, 1, 1, 1) + b"\0", "22021"),
@@ -108,7 +115,7 @@ def test_arguments_have_two_formats(oid: int, form: int, data: bytes, datum: Dat
         (2210, 1, struct.pack("!iiIiii", 1, 0, 790, 1, 1, 1) + b"a", "0A000"),
         (1007, 1, b"\0", "22P03"),
         (1007, 1, struct.pack("!iiIii", 1, 0, 23, 9, 1), "22P03"),
-        (1007, 1, struct.pack("!iiIii", 2, 0, 23, 1, 1), "0A000"),
+        (1007, 1, struct.pack("!iiIii", 2, 0, 23, 1, 1), "22P03"),
         (1007, 1, struct.pack("!iiI", 0, 0, 20), "42804"),
     ],
 )
