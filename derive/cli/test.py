@@ -360,6 +360,7 @@ def _watch(session: _Session, load: Callable[[Resources], CatalogSpec]) -> None:
     from derive.catalog.loading import Resources
     from derive.cli.applying import CatalogWatch
     from derive.cli.console import note, print_error
+    from derive.cli.foreground import stopping
     from derive.errors import FlowError
 
     edited = threading.Event()
@@ -378,7 +379,7 @@ def _watch(session: _Session, load: Callable[[Resources], CatalogSpec]) -> None:
                     session.run(outcome)
                 except FlowError as error:
                     print_error(error)
-                note("waiting for an edit of the catalog; stop with Ctrl-C")
+                note(f"waiting for an edit of the catalog; {stopping()}")
                 while (edit := edits.take()) is None:
                     edited.wait()
                     edited.clear()

@@ -185,6 +185,7 @@ def command(
       ssh -L 8080:127.0.0.1:8080 server flowctl ui
     """
     from derive.cli.console import note
+    from derive.cli.foreground import stopping
     from derive.cli.sql_serve import address_of
 
     _require_libraries()
@@ -199,7 +200,7 @@ def command(
     def announce(url: str) -> None:
         sys.stdout.write(url + "\n")
         sys.stdout.flush()
-        note("serving pages until Ctrl-C; open the URL in a browser")
+        note(f"open the URL in a browser; {stopping()}")
 
     permissions = Permissions(runs_tests=allow_tests, writes=allow_writes)
     folder = Folder(source, data)

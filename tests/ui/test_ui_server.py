@@ -43,7 +43,7 @@ def served(folder: Path, *arguments: str) -> Iterator[str]:
             process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (0, "")
-    assert err == "serving pages until Ctrl-C; open the URL in a browser\n"
+    assert err == f"open the URL in a browser; stop with: kill {process.pid}\n"
 
 
 def test_server_streams_a_commit_and_ends_while_a_page_is_open(tmp_path: Path) -> None:
