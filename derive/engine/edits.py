@@ -30,7 +30,7 @@ from derive.protocol.specs import DerivationSpec, TransformSpec
 from derive.reduce.reduce_keyword import annotated_locations
 from derive.storage.metadata.descriptions import Edit, TaskState
 from derive.storage.metadata.process import is_dead, this_process
-from derive.storage.roles import Maintainable, Runnable
+from derive.storage.roles import View
 from derive.storage.task_log import TaskLog, recent_entries
 
 
@@ -64,7 +64,7 @@ class Unaccepted:
         return Edit(self.part, self.accepted, f"to remove the results, start over: {reset}", upper)
 
 
-def reset_command(store: Maintainable | Runnable, name: str) -> str:
+def reset_command(store: View, name: str) -> str:
     """Return the command that starts a task over, with `--cascade` if tasks that have run read it.
 
     A shadow starts over only with the whole group.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from derive.catalog.graph import cycles
 from derive.document.exact import parse_exact
 from derive.document.pointer import JSON
-from derive.engine.edits import fingerprints_of
+from derive.engine.edits import fingerprints_of, reset_command
 from derive.engine.stored_bindings import StoredParts, find_stored_edits, stored_fields
 from derive.errors import CatalogError, FencedError, UsageError
 from derive.failpoint import reach
@@ -148,7 +148,7 @@ def find_group(store: View, catalog: CatalogSpec) -> Group | None:
                 hint="remove 'disable' of its 'shards'",
             )
         if name in states:
-            live[name] = _stored(spec, definitions[name])
+            live[name] = _stored(store, spec, definitions[name])
     return Group(
         catalog,
         live,
@@ -164,7 +164,7 @@ def _is_edited(spec: DerivationSpec, state: TaskState, definition: str | None) -
     return definition != definition_of(spec).text
 
 
-def _stored(spec: DerivationSpec, definition: str | None) -> DerivationSpec:
+def _stored(store: View, spec: DerivationSpec, definition: str | None) -> DerivationSpec:
     """Return a live derivation under its stored definition.
 
     Raises:
@@ -179,7 +179,7 @@ def _stored(spec: DerivationSpec, definition: str | None) -> DerivationSpec:
     if live is None:
         raise UsageError(
             f"'{spec.name}' cannot run beside its shadow: its connector stores no configurations, or its salt differs",
-            hint=f"start over instead: flowctl reset --task {spec.name}",
+            hint=f"start over instead: {reset_command(store, spec.name)}",
         )
     return live
 

@@ -80,7 +80,7 @@ def _begin(
         error = (
             refused
             or error_of_reread(store, task, former, positions, relations)
-            or lost(task.name, task.inputs, task.tick, positions, histories)
+            or lost(task.name, task.inputs, task.tick, positions, histories, reset=opened.reset)
         )
         new = [spec for spec in task.inputs if state.positions and spec.state_key not in positions]
         beginning = Beginning(

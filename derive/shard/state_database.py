@@ -156,5 +156,5 @@ def not_at(path: Path, committed: str | None) -> StorageError:
     """Return the error of a database that is not at a committed attempt."""
     return StorageError(
         f"the state database {path} is not at the committed transaction {committed}",
-        hint="restore a backup: flowctl restore; or start the task over: flowctl reset",
+        hint="restore a backup: flowctl restore; or start the task over: flowctl reset --cascade --task NAME",
     )

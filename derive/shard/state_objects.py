@@ -89,7 +89,7 @@ def _fetch_parts(blobs: Blobs, links: Iterable[Link]) -> Iterator[bytes]:
         StateMissingError: an object is missing.
         StorageError: an object is damaged, or cannot be read.
     """
-    hint = "restore a backup: flowctl restore; or start the task over: flowctl reset"
+    hint = "restore a backup: flowctl restore; or start the task over: flowctl reset --cascade --task NAME"
     for link in links:
         try:
             with translated(link.path):

@@ -106,6 +106,10 @@ class View(Folder, Protocol):
     def task(self, name: str) -> TaskState | None:
         """Return the state of a task."""
 
+    @property
+    def task_capabilities(self) -> TaskCapabilities:
+        """Return the capabilities of tasks."""
+
     def tasks(self) -> list[TaskState]:
         """Return the states of all tasks that have run since their last reset, by name."""
 
@@ -239,10 +243,6 @@ class Runnable(Readable, Protocol):
         """Release the capability to run a task."""
 
     @property
-    def task_capabilities(self) -> TaskCapabilities:
-        """Return the capabilities of tasks."""
-
-    @property
     def shadows(self) -> Shadows:
         """Return the shadows: derivations that run beside the live derivations until a swap."""
 
@@ -285,10 +285,6 @@ class Maintainable(Readable, Protocol):
     @property
     def garbage(self) -> Garbage:
         """Return the garbage collector of files."""
-
-    @property
-    def task_capabilities(self) -> TaskCapabilities:
-        """Return the capabilities of tasks."""
 
     def require_open(self, name: str, door: Door) -> None:
         """Raise an error if a kind of writer may not write a collection."""

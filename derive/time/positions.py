@@ -208,6 +208,8 @@ def lost(
     tick: int,
     positions: Mapping[str, int],
     histories: Mapping[str, KeptHistory],
+    *,
+    reset: str,
 ) -> TaskError | None:
     """Return the error of a task whose unread history was compacted while the task had no capability; None otherwise.
 
@@ -222,8 +224,7 @@ def lost(
                 f" {format_rfc3339(history.since)}, which was compacted while the input was not in the catalog, or was"
                 " bounded by 'notBefore'",
                 position=spec.position,
-                hint="raise its 'backfill' to read the kept history from its start, or start over: flowctl reset"
-                f" --task {task}",
+                hint=f"raise its 'backfill' to read the kept history from its start, or start over: {reset}",
             )
     return None
 

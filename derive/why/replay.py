@@ -20,6 +20,7 @@ import numpy as np
 
 from derive.document.clock import format_rfc3339
 from derive.document.exact import parse_exact
+from derive.engine.edits import reset_command
 from derive.errors import UsageError
 from derive.protocol.definition_text import restored
 from derive.protocol.derive import DeriveSession
@@ -104,7 +105,7 @@ def past_of(store: Readable, present: DerivationSpec) -> Past:
         everything = {item.index: (BEGINNING, END_OF_TIME) for item in present.inputs}
         upper = store.upper(present.name)
         return Past((Part(0, present, True, BEGINNING, upper, everything),), upper)
-    parts = tuple(_restored(recorded, present))
+    parts = tuple(_restored(store, recorded, present))
     first = parts[0]
     if first.clamp == BEGINNING:
         return Past(parts, BEGINNING)
@@ -112,7 +113,7 @@ def past_of(store: Readable, present: DerivationSpec) -> Past:
     return Past((Part(first.number - 1, first.spec, True, BEGINNING, first.clamp, before), *parts), first.clamp)
 
 
-def _restored(recorded: list[PastPart], present: DerivationSpec) -> Iterator[Part]:
+def _restored(store: Readable, recorded: list[PastPart], present: DerivationSpec) -> Iterator[Part]:
     specs: dict[str, DerivationSpec] = {}
     for part in recorded:
         spec = specs.get(part.definition) or restored(part.definition, present)
@@ -120,7 +121,7 @@ def _restored(recorded: list[PastPart], present: DerivationSpec) -> Iterator[Par
             raise UsageError(
                 f"documents of '{present.name}' from {format_rfc3339(part.clamp)} on were derived under another"
                 " definition, which cannot be restored: its connector stores no configurations, or its salt differs",
-                hint=f"restore the former definition, or start over: flowctl reset --task {present.name}",
+                hint=f"restore the former definition, or start over: {reset_command(store, present.name)}",
             )
         specs[part.definition] = spec
         ranges = {}

@@ -40,6 +40,8 @@ collections:
       using: {sqlite: {}}
       transforms: [{name: double, source: l/orders, shuffle: any, lambda: SELECT 2 * $id AS id;}]
 """
+READER, READ = ("l/doubled:", "l/again:"), ("l/orders", "l/doubled")
+"""Replacements of names that make a reader of the derivation out of the derivation."""
 ONE_AND_TWO = '{"id":1}\n{"id":2}\n'
 
 
@@ -372,7 +374,11 @@ def test_truncate_refuses_derived_collections_and_unknown_names(folder: Path) ->
     ingest(folder, "a.jsonl")
     run(folder)
     error = collections(folder, "truncate", "--collection", "l/doubled", status=1)
-    assert "flowctl reset --task l/doubled" in error
+    assert "flowctl reset --task l/doubled\n" in error
+    (folder / "flow.yaml").write_text(CATALOG + CATALOG[CATALOG.index("  l/doubled") :].replace(*READER).replace(*READ))
+    run(folder)
+    error = collections(folder, "truncate", "--collection", "l/doubled", status=1)
+    assert "flowctl reset --task l/doubled --cascade\n" in error
     assert "no collection 'l/ordres' is stored" in collections(folder, "drop", "--collection", "l/ordres", status=2)
 
 

@@ -79,9 +79,10 @@ def test_compacted_history_is_reported_for_new_inputs_and_refused_for_others() -
     rights = {"old": KeptHistory(since=50, is_kept=True), "new": KeptHistory(since=50, is_kept=False)}
 
     assert compacted(specs, TICK, {"old": 40}, rights) == [(specs[1], 50)]
-    assert lost("t/task", specs, TICK, {"old": 40}, rights) is None
+    assert lost("t/task", specs, TICK, {"old": 40}, rights, reset="R") is None
     for position in (BEGINNING, 40):  # an endpoint may have rows before the data folder has a commit
-        error = lost("t/task", specs, TICK, {"old": 40, "new": position}, rights)
+        error = lost("t/task", specs, TICK, {"old": 40, "new": position}, rights, reset="R")
         assert error is not None
         assert error.message.startswith("'new' of 't/task' still needs history of")
-    assert lost("t/task", specs, TICK, {"old": 40, "new": 50}, rights) is None
+        assert (error.hint or "").endswith("or start over: R")
+    assert lost("t/task", specs, TICK, {"old": 40, "new": 50}, rights, reset="R") is None

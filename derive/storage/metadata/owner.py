@@ -19,6 +19,7 @@ from enum import Enum
 
 from derive.errors import OwnedError
 from derive.protocol.collection import POSITION_PREFIX, SQL_PREFIX, is_of_sql, task_of
+from derive.storage.metadata.tasks import command_of_reset
 from derive.storage.metadata.transaction import Transaction
 from derive.time import END_OF_TIME
 
@@ -109,17 +110,17 @@ def require_open(db: Transaction, name: str, door: Door, ended: Collection[str] 
     """
     owner = owner_of(db, name, ended)
     if owner not in _OPEN[door]:
-        raise owned(name, owner, door)
+        raise owned(db, name, owner, door)
 
 
-def owned(name: str, owner: Owner, door: Door) -> OwnedError:
+def owned(db: Transaction, name: str, owner: Owner, door: Door) -> OwnedError:
     """Return the error of a refused writer, with a remedy."""
     relation, task = name.removeprefix(SQL_PREFIX), task_of(name) or name
     match owner:
         case Owner.TASK:
             what = f"'{name}' is derived, so nothing can be {_DONE[door]}"
             hint = "use another collection; or, to stop deriving this collection, first empty it with the catalog"
-            return OwnedError(what, hint=f"{hint} that derives it: flowctl reset --task {task}")
+            return OwnedError(what, hint=f"{hint} that derives it: {command_of_reset(db, task)}")
         case Owner.TABLE:
             what = f"'{name}' belongs to the table \"{relation}\" of SQL, so nothing can be {_DONE[door]}"
             hint = f"write it by INSERT, UPDATE, DELETE or COPY: flowctl sql -c 'INSERT INTO \"{relation}\" …'"
@@ -147,7 +148,7 @@ def require_ingested(db: Transaction, name: str) -> None:
         return
     relation, task = name.removeprefix(SQL_PREFIX), task_of(name) or name
     kind, hint = {
-        Owner.TASK: ("a derived collection", f"start it over: flowctl reset --task {task}"),
+        Owner.TASK: ("a derived collection", f"start it over: {command_of_reset(db, task)}"),
         Owner.TABLE: ("a table of SQL", f"use TRUNCATE or DROP TABLE: flowctl sql -c 'TRUNCATE \"{relation}\"'"),
         Owner.SOURCE: ("a source of SQL", f"use DROP SOURCE: flowctl sql -c 'DROP SOURCE \"{relation}\"'"),
         Owner.VIEW: (

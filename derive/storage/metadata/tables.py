@@ -23,7 +23,6 @@ from derive.protocol.collection import aside_name, is_of_sql
 from derive.protocol.specs import CollectionSpec
 from derive.storage.capability.table import (
     least_write_frontier,
-    readers,
     release_expired,
     release_inputs,
     release_writers,
@@ -33,7 +32,7 @@ from derive.storage.capability.table import (
 from derive.storage.metadata.collection import first_error, frontiers_of, new_identifier
 from derive.storage.metadata.owner import Owner, owner_of_documents
 from derive.storage.metadata.segment import has_segments, read_segments, replace_segments
-from derive.storage.metadata.tasks import read_task
+from derive.storage.metadata.tasks import command_of_reset, read_task
 from derive.storage.metadata.transaction import Transaction
 from derive.storage.table_types import AppendedRow, RowUpdate, Table, TableColumn, in_order
 from derive.time import BEGINNING, END_OF_TIME, FOREVER
@@ -130,21 +129,14 @@ def _bound(
     if is_of_sql(name):
         way_out = "change the catalog to fit the table of SQL: its key is its first column, and it has no partitions"
     elif read_task(db, name):
-        cascade = " --cascade" if _has_readers(db, name) else ""
         way_out = (
             "use another name; to replace the documents at one time: flowctl run --shadow; to start over:"
-            f" flowctl reset --task {name}{cascade}"
+            f" {command_of_reset(db, name)}"
         )
     else:
         way_out = "use another name, or remove the data folder to start over"
     what = f"collection '{name}' was stored {stored}, and the catalog now says {says}"
     return StorageError(what, position=position, hint=way_out)
-
-
-def _has_readers(db: Transaction, name: str) -> bool:
-    """Return whether another task that has run reads a collection."""
-    tasks = [task for task, collections in readers(db).items() if name in collections and task != name]
-    return any(read_task(db, task) is not None for task in tasks)
 
 
 _REFERENCES = ("segment", "replaced", "capability", "abandoned", "writer", "discarded")

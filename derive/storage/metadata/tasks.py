@@ -23,6 +23,7 @@ from derive.storage.capability.table import (
     downgrade_inputs,
     downgrade_run,
     epochs_of,
+    readers,
     release_run,
     rename_inputs,
     require_run,
@@ -225,6 +226,13 @@ def read_task(db: Transaction, name: str) -> TaskState | None:
         home=home,
         chains=read_chains(db, name),
     )
+
+
+def command_of_reset(db: Transaction, name: str) -> str:
+    """Return the command that starts a task over, with `--cascade` if another task that has run reads its output."""
+    tasks = [task for task, collections in readers(db).items() if name in collections and task != name]
+    is_read = any(read_task(db, task) is not None for task in tasks)
+    return f"flowctl reset --task {name}{' --cascade' if is_read else ''}"
 
 
 def folder_of_task(db: Transaction, name: str) -> str | None:
