@@ -46,7 +46,7 @@ defect of this project.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any, ClassVar
@@ -494,6 +494,23 @@ def suggest_misspelt(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is so close to a possible name that a misspelling is likely; None for no such name."""
     guess = suggest(name, known)
     return guess if guess and distance(name, guess) <= max(1, len(name) // _NEAR) else None
+
+
+def suggest_path(name: str, known: Collection[str]) -> str | None:
+    """Return the known name that a name without its first parts stands for, or else the closest one.
+
+    >>> suggest_path("orders", ["shop/orders", "shop/order-lines"])
+    'shop/orders'
+    """
+    exact = sorted(candidate for candidate in known if candidate.endswith(f"/{name}"))
+    if exact:
+        return exact[0]
+    guess = suggest(name, known)
+    if guess is not None or "/" in name:
+        return guess
+    lasts = {candidate.rpartition("/")[2]: candidate for candidate in sorted(known, reverse=True)}
+    last = suggest_misspelt(name, lasts)
+    return None if last is None else lasts[last]
 
 
 def _differing(left: str, right: str) -> tuple[str, str]:

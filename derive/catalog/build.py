@@ -18,7 +18,7 @@ from derive.catalog.rules.materializations import MaterializationBuilder
 from derive.catalog.rules.steps import Schedule, StepBuilder
 from derive.catalog.rules.transforms import TransformBuilder, check_transform_names
 from derive.catalog.schemas import SchemaExaminer
-from derive.errors import CatalogError, Issue, suggest
+from derive.errors import CatalogError, Issue, suggest_path
 from derive.lambda_sql.shuffle import check_shuffles
 from derive.protocol.collection import is_of_sql
 from derive.protocol.entry_points import find_authoring
@@ -244,7 +244,7 @@ class _Builder:
         known = name in self._definition.collections or name in self._loader.broken
         if collection is None and not known and not self._loader.incomplete:
             if name not in self._guesses:
-                self._guesses[name] = suggest(name, self._definition.collections)
+                self._guesses[name] = suggest_path(name, self._definition.collections)
             guess = self._guesses[name]
             hint = None
             if guess:

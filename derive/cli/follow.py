@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from derive.cli.inputs import format_of, is_listed
+from derive.cli.inputs import format_of, is_listed, no_file
 from derive.plural import counted
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def require_followable(roots: Sequence[str], form_of: Callable[[str], LineFormat
         form_of(root)
         if not Path(root).exists():
             if until_idle or not Path(root).absolute().parent.is_dir():
-                raise UsageError(f"there is no file {root}")
+                raise no_file(root)
             note(f"there is no file {root} yet", level="warn")
 
 

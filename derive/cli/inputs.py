@@ -104,12 +104,21 @@ def format_of(name: str, form: str | None, delimiter: str | None) -> InputFormat
     return InputFormat(form, delimiter or ("\t" if suffix == ".tsv" else ","))
 
 
-def _similar(path: Path) -> str | None:
-    """Return the hint of a missing file: a file of its folder with a similar name; None without one."""
-    from derive.errors import suggest_misspelt
+def no_file(name: str) -> UsageError:
+    """Return the error of a missing file, with a similar name, or the first of its folders that is missing."""
+    from derive.errors import UsageError, suggest_misspelt
 
-    guess = suggest_misspelt(path.name, [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else [])
-    return f"did you mean {path.with_name(guess)}?" if guess else None
+    path = Path(name)
+    missing = next((part for part in reversed(path.parents) if not part.exists()), path)
+    try:
+        present = [file.name for file in missing.parent.iterdir()]
+    except OSError:  # a part of the path is a file, or a folder that others may not read
+        present = []
+    guess = suggest_misspelt(missing.name, present)
+    hint = None if missing == path else f"there is no folder {missing}"
+    if guess:
+        hint = f"did you mean {missing.with_name(guess) / path.relative_to(missing)}?"
+    return UsageError(f"there is no file {name}", hint=hint)
 
 
 def listed_files(names: Sequence[str]) -> list[str]:
@@ -130,7 +139,7 @@ def listed_files(names: Sequence[str]) -> list[str]:
     for name in names or ("-",):
         path = Path(name)
         if name != "-" and not path.exists():
-            raise UsageError(f"there is no file {name}", hint=_similar(path))
+            raise no_file(name)
         if name == "-" or not path.is_dir():
             files.append(name)
             continue

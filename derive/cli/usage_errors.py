@@ -6,7 +6,10 @@ A module of its own, because only a wrong command line loads it.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
 
 import click
 
@@ -77,22 +80,28 @@ def _name_hint(error: click.ClickException, context: click.Context, arguments: S
         named = [option for option in _NAMING if option in options]
     else:
         return None
-    takes_arguments = any(isinstance(parameter, click.Argument) for parameter in context.command.params)
-    if not named or takes_arguments:
+    if not named:
         return None
     given, surplus = _parsed(context, arguments)
-    if len(surplus) != 1 or not _NAME.fullmatch(surplus[0]) or options[named[0]] in given:
+    if not surplus or not _NAME.fullmatch(surplus[0]) or options[named[0]] in given:
         return None
-    return f"Write {named[0]} {surplus[0]}."
+    if any(isinstance(parameter, click.Argument) for parameter in context.command.params):
+        is_name = "/" in surplus[0] and not (Path(surplus[0]).suffix or Path(surplus[0]).exists())
+        return f"Write {named[0]} {surplus[0]}." if is_name else None
+    if len(surplus) == 2 and "--key" in options and options["--key"] not in given:
+        return f"Write {named[0]} {surplus[0]} --key {shlex.quote(surplus[1])}."
+    return f"Write {named[0]} {surplus[0]}." if len(surplus) == 1 else None
 
 
 def _parsed(context: click.Context, arguments: Sequence[str]) -> tuple[set[str], list[str]]:
-    """Return the names of the options that a command has, and its arguments that belong to no option."""
+    """Return the names of the options that a command line has, and its arguments that belong to no option."""
     begin = 0
     for name in _path(context):
         begin = arguments.index(name, begin) + 1
-    values, surplus, _ = context.command.make_parser(context).parse_args(list(arguments[begin:]))
-    return set(values), surplus
+    values, surplus, order = context.command.make_parser(context).parse_args(list(arguments[begin:]))
+    taken = [values[str(parameter.name)] for parameter in order if isinstance(parameter, click.Argument)]
+    several = [value for value in taken if isinstance(value, tuple)]
+    return set(values), [*chain.from_iterable(several), *surplus]
 
 
 def _path(context: click.Context) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from derive.document.clock import format_duration
 from derive.document.pointer import JSON
-from derive.errors import UsageError, suggest
+from derive.errors import UsageError, suggest_path
 from derive.position import Position, Script
 from derive.protocol.collection import (
     CollectionKind,
@@ -369,7 +369,7 @@ _SHOWN_NAMES = 12
 def _find(kind: str, name: str, known: Mapping[str, _Spec]) -> _Spec:
     spec = known.get(name)
     if spec is None:
-        guess = suggest(name, known)
+        guess = suggest_path(name, known)
         listed = ", ".join(list(known)[:_SHOWN_NAMES]) or "none"
         more = ", …" if len(known) > _SHOWN_NAMES else ""
         hint = f"did you mean '{guess}'?" if guess else f"known: {listed}{more}"

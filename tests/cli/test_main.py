@@ -193,6 +193,9 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         # a file that does not exist, and a file that has another name
         (["ingest", "--collection", "a/b", "flaw.yaml"], "did you mean flow.yaml?"),
         (["ingest", "--collection", "a/b", "fl.yml"], "there is no file fl.yml\n"),
+        (["ingest", "--collection", "a/b", "../x/y/z.jsonl"], "there is no folder ../x\n"),
+        (["ingest", "--collection", "a/b", "flow.yaml/x"], "there is no file flow.yaml/x\n"),
+        (["ingest", "--collection", "a/b", "--follow", "--until-idle", "flaw.yaml"], "did you mean flow.yaml?"),
         (["--data", "x", "status"], "Options of a command follow it: flowctl status --data …"),
         # a name without its option
         (["collections", "read", "a/b"], "Missing option '--collection'. Write --collection a/b."),
@@ -201,9 +204,13 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["why", "--collection", "a/b", "more"], "Got unexpected extra argument (more)\n"),
         (["reset", "a/b", "a/c"], "Missing option '--task'.\n"),
         (["ingest", "x"], "Missing option '--collection'.\n"),
+        (["ingest", "a/b", "flow.yaml"], "Missing option '--collection'. Write --collection a/b.\n"),
+        (["ingest", "a/b.jsonl"], "Missing option '--collection'.\n"),
+        (["why", "a/b", "[1]"], """(a/b [1]). Write --collection a/b --key '[1]'."""),
         (["sql", "-c", "\\d"], "here, SHOW OBJECTS lists relations"),
         # a collection that does not exist
         (["ingest", "--collection", "a/c", "x"], "did you mean 'a/b'?"),
+        (["ingest", "--collection", "b", "x"], "did you mean 'a/b'?"),
         # a test that does not exist
         (["test", "--name", "a/pases"], "did you mean 'a/passes'?"),
     ],
