@@ -27,7 +27,7 @@ from derive.contents.reduced import reduced_documents
 from derive.coverage import Coverage
 from derive.document.clock import parse_duration, parse_rfc3339
 from derive.document.exact import dump_exact, parse_exact
-from derive.document.key import compile_key, show_key
+from derive.document.key import absent_fields, compile_key, show_key
 from derive.document.pointer import JSON, MISSING, compile_pointer, escape
 from derive.engine.executor import InProcessExecutor
 from derive.engine.inputs import PendingDocuments
@@ -291,10 +291,12 @@ class Mismatch:
     Attributes:
         key: the document's key, as JSON; for a document without a key its number in the step, such as `document 2`.
         differences: locations of the differences; `MISSING` at the root means that the whole document is missing.
+        unset: pointers of the key's fields that a document lacks that the test produced.
     """
 
     key: str
     differences: tuple[Difference, ...]
+    unset: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """Return the differences as lines of text."""
@@ -305,6 +307,9 @@ class Mismatch:
                 document = dump_exact(difference.expected if missing else difference.actual).decode()
                 text = "is missing; expected" if missing else "is not expected; the test produced"
                 lines.append(f"  {self.key}  {text} {document}")
+                if self.unset and not missing:
+                    shown = f"{', '.join(self.unset)} of the key {'has' if len(self.unset) == 1 else 'have'} no value"
+                    lines.append(f"  {' ' * len(self.key)}  {shown}: publish one, and name it in 'required'")
                 continue
             expected, actual = (
                 "nothing" if value is MISSING else dump_exact(value).decode()
@@ -340,7 +345,9 @@ def mismatches(
     for comparison in pair_documents(spec, expected, actual):
         faults = differences(comparison.expected, comparison.actual, strict=strict)
         if faults:
-            yield Mismatch(comparison.name, tuple(faults))
+            is_produced = comparison.actual is not MISSING
+            unset = absent_fields(spec.key, spec.key_defaults, comparison.actual) if is_produced else ()
+            yield Mismatch(comparison.name, tuple(faults), tuple(unset))
 
 
 class Snapshots:

@@ -216,6 +216,12 @@ def compile_keys(pointers: Sequence[str], defaults: Sequence[JSON]) -> Callable[
     return pack_all
 
 
+def absent_fields(pointers: Sequence[str], defaults: Sequence[JSON], document: JSON) -> list[str]:
+    """Return the fields of a key, by their pointers, that a document lacks; a field with a default is never absent."""
+    fields = zip(pointers, defaults, strict=True)
+    return [pointer for pointer, default in fields if default is None and compile_pointer(pointer)(document) is MISSING]
+
+
 def key_errors(
     pack_all: Callable[[Sequence[JSON]], list[bytes]], documents: Sequence[JSON]
 ) -> Iterator[tuple[int, DocumentError]]:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from derive.document.clock import format_rfc3339
 from derive.document.columns import Columns
 from derive.document.exact import dump_exact, parse_exact
-from derive.document.key import compile_keys, key_errors, show_key, unpack
+from derive.document.key import absent_fields, compile_keys, key_errors, show_key, unpack
 from derive.document.key_columns import KeyColumns
 from derive.document.pointer import JSON
 from derive.errors import DocumentError, Fact, FlowError, Rejection, SchemaViolation
@@ -544,10 +544,16 @@ class Invoker:
                 raise SchemaViolation(
                     message,
                     position=position,
-                    hint=violation.hint,
+                    hint=violation.hint or self._key_hint(document),
                     rejection=Rejection(int(cause), FlowError(message, facts=[reason, *shown]).message),
                     facts=[reason, *written, *shown, *source],
                 )
+
+    def _key_hint(self, document: Document) -> str | None:
+        """Return the hint for a published document that lacks a field of the key; None for other documents."""
+        collection = self._spec.collection
+        absent = ", ".join(absent_fields(collection.key, collection.key_defaults, document))
+        return f"each published document needs its key: add {absent} to what the lambda publishes" if absent else None
 
     def _shown(self, document: Document) -> list[Fact]:
         """Return a published document for a message.

@@ -172,3 +172,12 @@ def test_columns_report_the_same_errors(document: Document, error: type[FlowErro
         reported.append((caught.value.message, caught.value.position, caught.value.hint))
 
     assert reported[1:] == reported[:1] * 2
+
+
+def test_published_document_without_its_key_has_a_next_step() -> None:
+    spec = replace(SPEC, collection=replace(SPEC.collection, key_defaults=(None,)))
+
+    with pytest.raises(SchemaViolation) as caught:
+        published(Lambdas(publish), [(1, [{"n": 1}])], spec, [], 1 << 20)
+
+    assert caught.value.hint == "each published document needs its key: add /k to what the lambda publishes"

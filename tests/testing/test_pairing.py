@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from derive.document.key import compile_key
-from derive.document.pointer import MISSING
+from derive.document.pointer import JSON, MISSING
 from derive.protocol.specs import CatalogSpec, CollectionSpec
-from derive.testing import pair_documents
+from derive.testing import mismatches, pair_documents
 
 ONE, TWO, THREE = ({"id": each, "n": each * 10} for each in (1, 2, 3))
 
@@ -52,6 +52,27 @@ def test_documents_are_paired_by_key(
     collections: Mapping[str, CollectionSpec], expected: Any, actual: Any, pairs: Any
 ) -> None:
     assert paired(collections["a/one"], expected, actual) == pairs
+
+
+@pytest.mark.parametrize(
+    ("name", "produced", "lines"),
+    [
+        ("a/one", ONE, []),
+        ("a/one", {"id": None}, []),
+        ("a/one", {"n": 1}, ["          /id of the key has no value: publish one, and name it in 'required'"]),
+        ("a/two", {"n": 1}, ["                 /id of the key has no value: publish one, and name it in 'required'"]),
+    ],
+)
+def test_surplus_document_without_a_field_of_the_key_has_a_next_step(
+    collections: Mapping[str, CollectionSpec], name: str, produced: JSON, lines: list[str]
+) -> None:
+    spec = collections[name]
+    key = compile_key(spec.key, spec.key_defaults)(produced)
+
+    (mismatch,) = mismatches(spec, [], {key: produced}, strict=False)
+
+    assert mismatch.lines()[1:] == lines
+    assert not any("of the key" in line for line in next(mismatches(spec, [ONE], {}, strict=False)).lines())
 
 
 def test_document_with_a_partial_key_is_paired_without_it(collections: Mapping[str, CollectionSpec]) -> None:
