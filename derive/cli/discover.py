@@ -271,7 +271,7 @@ def _yaml(name: str, discovery: Discovery, files: str, *, is_whole: bool) -> str
     documents = counted(discovery.documents, "document")
     which = documents if is_whole else f"the first {documents}"
     choice = discovery.key()
-    comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery)]
+    comments = [f"flowctl discover read {which} of {files}.", *_reasons(choice, discovery), *_notes(discovery)]
     collection = {"key": list(choice.pointers), "schema": discovery.schema()}
     text = yaml.dump(
         {"collections": {name: collection}},
@@ -303,6 +303,16 @@ def _reasons(choice: KeyChoice, discovery: Discovery) -> list[str]:
         if is_identifier(pointer)
     ]
     return [*_reasons_of_key(choice, documents), *rejected]
+
+
+def _notes(discovery: Discovery) -> list[str]:
+    """Return the comment on fields without a type."""
+    nulls = discovery.nulls()
+    if not nulls:
+        return []
+    more = f" and {len(nulls) - _SHOWN_KEYS:,} more" if len(nulls) > _SHOWN_KEYS else ""
+    has = "has" if len(nulls) == 1 else "have"
+    return [f"{', '.join(nulls[:_SHOWN_KEYS])}{more} {has} only null, so any value is allowed: write the type."]
 
 
 def _reasons_of_key(choice: KeyChoice, documents: int) -> list[str]:

@@ -118,7 +118,9 @@ class _Location:
         return ((name, member) for name, member in self.properties.items() if member.count == self.objects)
 
     def schema(self) -> dict[str, JSON]:
-        """Return the schema of the values."""
+        """Return the schema of the values; that of nothing but nulls allows any value, because it knows no type."""
+        if self.types == {"null"}:
+            return {}
         has_fraction = "fractional" in self.types
         types = [_TYPES[kind] for kind in _TYPES if kind in self.types and not (has_fraction and kind == "integer")]
         schema: dict[str, JSON] = {"type": types[0] if len(types) == 1 else types}
@@ -130,9 +132,18 @@ class _Location:
             schema["required"] = required
         if self.properties:
             schema["properties"] = {name: member.schema() for name, member in self.properties.items()}
-        if self.items is not None:
-            schema["items"] = self.items.schema()
+        if self.items is not None and (items := self.items.schema()):
+            schema["items"] = items
         return schema
+
+    def nulls(self, within: str) -> Iterator[str]:
+        """Yield the locations, below one, that had no value other than null; `*` stands for the items of an array."""
+        if self.types == {"null"}:
+            yield within
+        for name, member in self.properties.items():
+            yield from member.nulls(f"{within}/{escape(name)}")
+        if self.items is not None:
+            yield from self.items.nulls(f"{within}/*")
 
     def _enumerated(self) -> list[JSON]:
         """Return the few strings that the values repeat; none if there are other values than strings and null."""
@@ -213,6 +224,10 @@ class Discovery:
         best = max((at.pointer for at in fields), key=lambda at: _distinct([codes[at]]), default=None)
         return KeyChoice((best,), _distinct([codes[best]])) if best is not None else KeyChoice((), 0)
 
+    def nulls(self) -> list[str]:
+        """Return the locations that had no value other than null, and that the schema gives no type."""
+        return list(self._root.nulls(""))
+
     def mixed(self) -> dict[str, list[str]]:
         """Return the types of each field that is in all documents and in no key, because it has several types."""
         return dict(_mixed(self._root, ()))
@@ -231,7 +246,7 @@ class Discovery:
 def _mixed(location: _Location, within: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     """Yield the pointers of required fields with several types, of which one may be a part of a key, with the types."""
     for name, member in location.required():
-        types = member.schema()["type"]
+        types = member.schema().get("type")
         if name and isinstance(types, list) and not _SCALARS.isdisjoint(member.types):
             yield "".join(f"/{escape(step)}" for step in (*within, name)), types
         elif name and types == "object" and len(within) + 1 < _KEY_LEVELS:

@@ -140,6 +140,8 @@ def test_key_has_the_fewest_fields_that_are_unique(
         (["open", "shut"] * 10, {"type": "string", "enum": ["open", "shut"]}),
         (["open", None] * 10 + ["shut"] * 10, {"type": ["string", "null"], "enum": ["open", "shut", None]}),
         (["open", 1] * 20, {"type": ["string", "integer"]}),
+        ([None], {}),
+        ([[None]], {"type": "array"}),
         ([[1], ["a"], []], {"type": "array", "items": {"type": ["string", "integer"]}}),
         (
             [{"a": 1}, {"a": 1, "b": True}],
@@ -162,6 +164,18 @@ def test_schema_describes_the_values(values: list[JSON], schema: dict[str, JSON]
 
 
 ORDERS = '[{"id": 1, "at": "2024-05-01T09:00:00Z", "null": null},\n {"id": 2, "at": "2024-05-01T09:00:01Z", "null": 5}]'
+
+
+def test_discover_gives_fields_with_only_nulls_no_type(tmp_path: Path, catalog_of: Callable[..., CatalogSpec]) -> None:
+    text = '{"id":1,"a/b":null,"list":[{"x":null}],"some":null}\n{"id":2,"a/b":null,"list":[null],"some":1}\n'
+
+    status, out, err = flowctl(tmp_path, "discover", text=text)
+
+    assert (status, err) == (0, "")
+    assert "# /a~1b, /list/*/x have only null, so any value is allowed: write the type.\n" in out
+    schema = catalog_of(out).collections["documents"].write_schema
+    assert compile_validator(schema, name="x").is_valid({"id": 3, "a/b": "?", "list": [{"x": 5}], "some": 1})
+    assert not compile_validator(schema, name="x").is_valid({"id": 3, "a/b": "?", "list": [], "some": "?"})
 
 
 def test_discover_writes_a_catalog_that_ingests_the_files(tmp_path: Path) -> None:
