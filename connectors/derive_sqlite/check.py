@@ -17,6 +17,7 @@ The check yields notes and no errors, because the other rows may not affect the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
@@ -26,7 +27,7 @@ import apsw
 
 from connectors.derive_sqlite.console import Console
 from connectors.derive_sqlite.program import SCHEMA, Program, Step, compile_program, migrations_of, place_of
-from connectors.derive_sqlite.session import apply_migrations
+from connectors.derive_sqlite.session import apply_migrations, run_migration
 from derive.errors import Issue, LambdaError, suggest, suggest_misspelt
 from derive.lambda_sql.determinism import Chance
 from derive.lambda_sql.guard import Guard, Watch
@@ -361,27 +362,48 @@ def _rows_of(cursor: apsw.Cursor) -> list[tuple[Any, ...]]:
 def check_sql(spec: DerivationSpec) -> list[Issue]:
     """Return all issues of the migrations and lambdas of a derivation.
 
-    If a migration fails, the lambdas are not checked: they cannot be prepared without their tables.
+    If a migration fails, tables may be missing. Then only issues are returned that no table can mend.
     """
     with closing(empty_state()) as database:
         guard = Guard(database, has_clock=True)
         Chance().register(database)
         Console(lambda _, __: None, ()).register(database)
         watch = Watch(database, spec.limits.sqlite_seconds, megabytes=spec.limits.sqlite_megabytes)
-        try:
-            apply_migrations(guard, watch, migrations_of(spec), spec.name, spec.collection.position)
-        except LambdaError as error:
-            return [Issue("E521", error.message, error.position or spec.collection.position, error.hint)]
+        broken = list(_broken_migrations(guard, watch, spec))
         with guard:
             programs = [compile_program(guard, spec, transform) for transform in spec.transforms]
         compiled = [program for program in programs if isinstance(program, Program)]
-        notes = check_other_keys(spec, compiled, database)
+        notes = [] if broken else check_other_keys(spec, compiled, database)
     issues = [
         issue
         for program in programs
         for issue in (program if isinstance(program, list) else check_columns(spec, program))
     ]
+    if broken:
+        return broken + [issue for issue in issues if _needs_no_table(issue.message)]
     return issues + check_tables(compiled) + notes
+
+
+_REFUSED = re.compile(r"is refused by SQLite: |\bfails: ")
+_OF_SYNTAX = re.compile(r"is refused by SQLite: (near .*: syntax error|incomplete input|unrecognized token)")
+
+
+def _broken_migrations(guard: Guard, watch: Watch, spec: DerivationSpec) -> Iterator[Issue]:
+    """Run the migrations of a derivation, and yield the error of each that fails, but not of its consequences."""
+    apply_migrations(guard, watch, (), spec.name, spec.collection.position)  # for the table of the runtime
+    is_whole = True
+    for index, script in enumerate(migrations_of(spec)):
+        try:
+            run_migration(guard, watch, script, f"migration {index} of '{spec.name}'")
+        except LambdaError as error:
+            if is_whole or _needs_no_table(error.message):
+                yield Issue("E521", error.message, error.position or spec.collection.position, error.hint)
+            is_whole = False
+
+
+def _needs_no_table(message: str) -> bool:
+    """Return whether no table can mend an issue: an error of syntax, or a rule of this project."""
+    return _REFUSED.search(message) is None or _OF_SYNTAX.search(message) is not None
 
 
 def empty_state() -> apsw.Connection:

@@ -184,8 +184,7 @@ def apply_migrations(guard: Guard, watch: Watch, migrations: tuple[Script, ...],
     if error is not None:
         raise error
     for index in range(len(applied), len(migrations)):
-        with guard, watch:
-            _run(guard, watch, migrations[index], f"migration {index} of '{task}'")
+        run_migration(guard, watch, migrations[index], f"migration {index} of '{task}'")
         db.execute(f"INSERT INTO {MIGRATIONS} VALUES (?, ?)", (index, migrations[index].text))
 
 
@@ -227,6 +226,22 @@ def find_edited(
                 hint="restore the applied text, and append a migration with the change",
             )
     return None
+
+
+def run_migration(guard: Guard, watch: Watch, script: Script, what: str) -> None:
+    """Run the statements of a migration, inside the open transaction of a database.
+
+    Args:
+        guard: inactive guard of a shard's state.
+        watch: inactive watch.
+        script: the migration.
+        what: its name in errors.
+
+    Raises:
+        LambdaError: a statement fails; the effects of earlier statements remain.
+    """
+    with guard, watch:
+        _run(guard, watch, script, what)
 
 
 def _run(guard: Guard, watch: Watch, script: Script, what: str) -> None:

@@ -235,6 +235,31 @@ def test_stored_expressions_may_not_read_the_clock(sql: str, name: str) -> None:
     assert (issue.code, issue.message) == ("E525", f"the lambda of transform 'from0' {KEPT}")
 
 
+def test_issues_beside_a_broken_migration_are_those_that_no_table_can_mend() -> None:
+    migrations = [
+        "CREATE TABLE t (id, a",
+        "CREATE INDEX i ON t (a)",  # follows from the first error
+        "CREATE TABL u (a)",
+        "INSERT INTO v VALUES (1); COMMIT",
+        "COMMIT TRANSACTION",
+    ]
+    lambdas = ["SELECT a AS x FROM t", "SELEC 1", "SELECT $nothing", "SELECT x FROM v; SELECT $id AS x", "DETACH x"]
+
+    issues = SqliteConnector().check([derivation(*lambdas, migrations=migrations)])
+
+    assert [(issue.code, issue.message) for issue in issues] == [
+        ("E521", "migration 0 of 'acme/out' is refused by SQLite: incomplete input"),
+        ("E521", "migration 2 of 'acme/out' is refused by SQLite: near \"TABL\": syntax error"),
+        ("E521", "migration 4 of 'acme/out' may not use COMMIT: the runtime owns the transaction and the database"),
+        ("E522", "the lambda of transform 'from1' is refused by SQLite: near \"SELEC\": syntax error"),
+        ("E523", "$nothing is not a field of 'acme/in', which transform 'from2' reads"),
+        (
+            "E525",
+            "the lambda of transform 'from4' may not use DETACH: the runtime owns the transaction and the database",
+        ),
+    ]
+
+
 @pytest.mark.parametrize("function", ["random()", "randomblob(4)", "current_date"])
 @pytest.mark.parametrize("sql", ["CREATE INDEX i ON t ({})", "CREATE TABLE w (a, b AS ({}))"])
 def test_stored_expressions_may_not_use_random_values(function: str, sql: str) -> None:
