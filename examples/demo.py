@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 
+import derive
+
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / ".demo"
 CATALOG = """\
@@ -26,6 +28,11 @@ import:
   - ../examples/delays/flow.yaml
 """
 MATERIALIZED = "examples/acmebank/postgres.flow.yaml"
+STORED = (
+    ("balances", "acmeBank/balances", "user", "balance"),
+    ("last_large_send", "acmeBank/last-large-send", "sender", "amount"),
+)
+"""Tables at the endpoint, the collections of their rows, and a key and a number of each row."""
 PATIENCE = 120
 """Seconds to wait for what a run does to be seen in the database."""
 RICHEST = """\
@@ -148,9 +155,9 @@ def materialize() -> None:
     with postgres() as database:
         run("flowctl", "materialize", "plan", "--source", MATERIALIZED, "-o", "table")
         with running("flowctl", "run", "--quiet", "--source", MATERIALIZED):
-            until(
-                database, "SELECT sum(balance) = 0 AND count(*) = 5000 FROM balances"
-            )  # what one pays, another is paid
+            for table_name, collection, key, value in STORED:  # the rows of an early transaction would not be the last
+                numbers = f'SELECT "{key}", {value}::float8 FROM {table_name} ORDER BY "{key}" COLLATE "C"'
+                until(database, numbers, numbers_of(collection, key, value))
             ask(database, "SELECT count(*) AS accounts, sum(balance) AS total, max(balance) AS most FROM balances")
             latest = "SELECT sender, recipient, amount FROM last_large_send WHERE sender = 'account-000001'"
             ask(database, latest)
@@ -223,18 +230,21 @@ def postgres() -> Iterator[psycopg.Connection[Any]]:
             server.cleanup()
 
 
-def until(database: psycopg.Connection[Any], condition: str) -> None:
-    """Wait until a query says so."""
+def numbers_of(collection: str, key: str, value: str) -> list[tuple[str, float]]:
+    """Return the key and a number of each document of a collection that is derived to its end, in key order."""
+    with derive.open(DEMO / ".flow", source=DEMO / "flow.yaml") as flow:
+        return [(document[key], float(document[value])) for document in flow.collection(collection).latest()]
+
+
+def until(database: psycopg.Connection[Any], query: str, expected: Sequence[tuple[Any, ...]] = ((True,),)) -> None:
+    """Wait until a query has these rows."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        try:
-            row = database.execute(condition.encode()).fetchone()
-        except (psycopg.errors.UndefinedTable, psycopg.errors.ObjectNotInPrerequisiteState):
-            row = None
-        if row is not None and row[0]:
-            return
+        with suppress(psycopg.errors.UndefinedTable, psycopg.errors.ObjectNotInPrerequisiteState):
+            if database.execute(query.encode()).fetchall() == list(expected):
+                return
         time.sleep(0.05)
-    sys.exit(f"this did not become true: {condition}")
+    sys.exit(f"this had not the expected rows after {PATIENCE} s: {query}")
 
 
 def ask(database: psycopg.Connection[Any], query: str, prompt: str = "postgres") -> None:
