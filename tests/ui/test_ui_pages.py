@@ -89,8 +89,22 @@ def client(folder: Path) -> Iterator[TestClient]:
         ("/tasks/shop/broken", ["shop/broken", "x&lt;y", "failed"]),
         ("/tasks/shop/reports", ["materialize-sqlite", "{&#34;table&#34;:&#34;spending&#34;}", "Rows out"]),
         ("/tasks/shop/reports", ["<dt>Last commit</dt>", "3 rows", "<dt>Rows a second</dt>", "<dt>Checkpoint</dt>"]),
-        ("/tests", ["shop/tests/spending", "verify 1 document of shop/spending", "flowctl ui --allow-tests"]),
-        ("/quarantine", ["fromOrders", "no JSON", "flowctl quarantine retry --task shop/spending --id"]),
+        (
+            "/tests",
+            [
+                "shop/tests/spending",
+                "verify 1 document of shop/spending",
+                'flowctl ui <span class="option">--allow-tests</span>',
+            ],
+        ),
+        (
+            "/quarantine",
+            [
+                "fromOrders",
+                "no JSON",
+                'flowctl quarantine retry <span class="option">--task</span> shop/spending <span',
+            ],
+        ),
         ("/state/shop/spending?table=seen", ["flow_shard", "<td"]),
         ("/documents/shop/spending", ["ann", "20", "why"]),
         ("/documents/shop/orders?view=raw&key=1", ["&#34;amount&#34;:20", "versions"]),
