@@ -112,13 +112,21 @@ class ResidentRows:
         Raises:
             apsw.FullError: the database would be too large; nothing has changed.
         """
-        connection = self._connection
-        insert = f"INSERT INTO r{table} VALUES ({', '.join('?' * (width or 1))})"
+        connection, stored = self._connection, self._tables.get(table)
+        if width and stored is not None and len(removed) + len(added) == 1:  # one statement needs no transaction
+            if added:
+                self._insert(table, width, added)
+                self._tables[table] = _Stored(stored.count + 1, stored.is_indexed)
+                return True
+            row, copies = removed[0]
+            # Of equal numbers that differ, such as 0.0 and -0.0, all equal rows are compared.
+            if stored.is_indexed and copies == 1 and 0 not in row:
+                return self._delete_one(table, width, row, stored)
         try:
             connection.execute("BEGIN")
-            if table not in self._tables:
+            if stored is None:
                 connection.execute(f"CREATE TABLE r{table}({names(width)})")
-            stored = self._tables.get(table, _Stored())
+                stored = _Stored()
             is_indexed = stored.is_indexed
             if len(removed) * _SCANNED_EACH > stored.count and width:
                 gone = self._found_by_scan(table, width, removed)
@@ -131,12 +139,34 @@ class ResidentRows:
             if len(gone) < count:
                 return False
             connection.executemany(f"DELETE FROM r{table} WHERE rowid = ?", gone)
-            connection.executemany(insert, added if width else ((None,) for _ in added))
+            self._insert(table, width, added)
             connection.execute("COMMIT")
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         self._tables[table] = _Stored(stored.count - count + len(added), is_indexed)
+        return True
+
+    def _insert(self, table: GlobalId, width: int, added: Sequence[Row]) -> None:
+        insert = f"INSERT INTO r{table} VALUES ({', '.join('?' * (width or 1))})"
+        self._connection.executemany(insert, added if width else ((None,) for _ in added))
+
+    def _delete_one(self, table: GlobalId, width: int, row: Row, stored: _Stored) -> bool:
+        """Delete one row by the index; return False if the table does not have it, or the search takes too long."""
+        same = " AND ".join([f"c{index} IS ?" for index in range(width)])
+        end = thread_time() + _SECONDS
+        self._is_over = lambda: thread_time() > end
+        try:
+            self._connection.execute(
+                f"DELETE FROM r{table} WHERE rowid = (SELECT rowid FROM r{table} WHERE {same} LIMIT 1)", row
+            )
+        except apsw.InterruptError:
+            return False
+        finally:
+            self._is_over = _never
+        if not self._connection.changes():
+            return False
+        self._tables[table] = _Stored(stored.count - 1, stored.is_indexed)
         return True
 
     def _found_by_scan(self, table: GlobalId, width: int, removed: Sequence[tuple[Row, int]]) -> list[tuple[int]]:

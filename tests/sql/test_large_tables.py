@@ -51,6 +51,18 @@ def test_removed_rows_are_those_of_a_multiset(rows: list[Row], data: st.DataObje
         assert resident.rows(ALL, (), None, lambda: False) == []
 
 
+def test_single_rows_are_found_by_an_index() -> None:
+    resident, others = ResidentRows(1 << 20), [(number, 2.0, "b") for number in range(60)]
+    rows: list[Row] = [(1, -0.0, "a"), (1, 0.0, "a"), (7, None, None), (8, 1.0, "c"), (8, 1.0, "c")]
+    assert resident.change(1, 3, (), [*rows, *others])
+    assert resident.change(1, 3, [(others[0], 1)], ())  # creates the index
+    for row, expected in ((rows[1], True), (rows[1], False), (rows[2], True), (rows[2], False), (rows[3], True)):
+        assert resident.change(1, 3, [(row, 1)], ()) is expected
+    assert resident.change(1, 3, (), [rows[2]])
+    left = Counter(map(repr, resident.rows(ALL, (), None, lambda: False) or ()))
+    assert left == Counter(map(repr, [rows[0], rows[2], rows[4], *others[1:]]))
+
+
 @given(ROWS, st.data())
 def test_changes_of_distinct_rows_are_their_net_changes(rows: list[Row], data: st.DataObject) -> None:
     diffs = data.draw(st.just([]) | st.lists(st.sampled_from([-2, -1, 1, 2]), min_size=len(rows), max_size=len(rows)))
