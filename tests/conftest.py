@@ -12,8 +12,10 @@ import shutil
 import signal
 import tempfile
 import time
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -328,6 +330,39 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkExecutor]:
     executor = SparkExecutor("local[2,2]", tmp_path_factory.mktemp("spark") / "spark.log")
     yield executor
     executor.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Give the tests after one that has failed with Spark another Spark.
+
+    A test that was interrupted, as by its time limit, leaves an unread answer of Java, which the next call would take
+    for its own, and jobs that go on.
+    """
+    report = yield
+    if report.failed and isinstance(spark := getattr(item, "funcargs", {}).get("spark"), SparkExecutor):
+        _end_java(spark)
+    return report
+
+
+def _end_java(spark: SparkExecutor) -> None:
+    """Kill the Java of an executor, which starts another one when it is used again."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.proc.kill()
+    gateway.proc.wait()
+    gateway.proc.stdin.close()
+    with suppress(Exception):  # Java no longer answers
+        gateway.shutdown()
+    with warnings.catch_warnings(action="ignore"), suppress(Exception):
+        spark.close()
+    spark._session = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _rank(begun: hashlib._Hash, case: pytest.Function) -> bytes:
