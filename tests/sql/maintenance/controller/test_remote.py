@@ -48,12 +48,21 @@ class Slow(Security):
         return ()
 
 
+async def _end_others() -> None:
+    """End all tasks but this one: a channel that were open yet would use the loop after its end."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 @pytest.fixture
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     yield loop
+    asyncio.run_coroutine_threadsafe(_end_others(), loop).result(PATIENCE_SECONDS)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
