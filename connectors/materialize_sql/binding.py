@@ -303,7 +303,7 @@ def constrain(
             constraints[field.name] = _constraint(field, column, delta_updates=delta_updates, is_there=is_there)
         else:
             constraints[field.name] = Constraint(ConstraintType.UNSATISFIABLE, fault)
-    constraints.update(_collided(columns, collection.fields, existing, dialect))
+    constraints.update(_collided(columns, existing, dialect))
     if existing is not None:
         keys = tuple(
             columns[field.name] for field in collection.fields.values() if field.is_key and field.name in columns
@@ -355,7 +355,7 @@ def _constraint(field: Field, column: Column, *, delta_updates: bool, is_there: 
 
 
 def _collided(
-    columns: dict[str, Column], fields: object, existing: ExistingTable | None, dialect: Dialect
+    columns: dict[str, Column], existing: ExistingTable | None, dialect: Dialect
 ) -> Iterator[tuple[str, Constraint]]:
     """Yield constraints that forbid all fields of a column except one.
 

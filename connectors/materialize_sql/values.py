@@ -79,7 +79,6 @@ def _typed(*types: type, reason: str) -> Encoder:
 
 
 _booleans = _typed(bool, reason="is not a boolean")
-_integers = _typed(int, reason="is not an integer")
 _numbers = _typed(int, float, reason="is not a number")
 _texts = _typed(str, reason="is not a string")
 

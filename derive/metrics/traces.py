@@ -16,9 +16,6 @@ from derive.errors import FlowError
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-LIBRARIES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-"""Modules of the extra `otel`."""
-
 
 class TracingObserver:
     """An observer that records a span for each transaction with documents, and passes the events on.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from derive.document.exact import dump_exact
 from derive.document.pointer import JSON, MISSING
@@ -20,10 +20,8 @@ from derive.errors import SchemaError
 from derive.schema.dialect import subschemas
 from derive.schema.shape import Inference, matches
 
-Strategy: TypeAlias = Literal["block", "sha256"]
-"""`block` removes a property or an item (an item of `prefixItems` becomes null); `sha256` hashes values except null."""
-
 STRATEGIES = ("block", "sha256")
+"""`block` removes a property or an item (an item of `prefixItems` becomes null); `sha256` hashes values except null."""
 
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 _KEPT = ("title", "description", "reduce", "redact", "deprecated", "readOnly", "writeOnly")

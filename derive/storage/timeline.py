@@ -34,12 +34,6 @@ class ClockReading(NamedTuple):
     elapsed: int
 
 
-def last_assigned(db: Transaction) -> int:
-    """Return the last timestamp that was assigned, or below which contents were read, whichever is later."""
-    clock: int = db.execute("SELECT clock FROM timeline").get
-    return clock
-
-
 def assign_up_to(db: Transaction, clock: int) -> None:
     """Record that all later assigned timestamps are after this timestamp."""
     db.execute("UPDATE timeline SET clock = ? WHERE clock < ?", (clock, clock))

@@ -17,14 +17,14 @@ from derive.errors import SqlError
 from derive.functions.registry import sql_of
 
 
-def _inputs_by_id(plan: Keyed | Recomputed, inputs: Sequence[Operator]) -> dict[int, int]:
+def _inputs_by_id(plan: Keyed | Recomputed) -> dict[int, int]:
     """Return, for each relation that a plan reads, the index of the plan's input."""
     by_id = {-1 - index: index for index in range(len(plan.inputs))}
     by_id |= {source.id: index for index, source in enumerate(plan.inputs) if isinstance(source, Source)}
     return by_id
 
 
-class X(Operator):
+class EvaluatedOperator(Operator):
     """The common part of keyed and recomputed operators: tables over which their relation is evaluated.
 
     Table `o`, followed by the index of an input, has the rows before the tick; table `p` has the rows after it.
@@ -38,7 +38,7 @@ class X(Operator):
         super().__init__(connection, number, plan, inputs)
         by_plan: dict[Plan, Operator] = dict(zip(inputs_of(plan), inputs, strict=True))
         self._sources = [by_plan[source] for source in plan.inputs]
-        self._by_id = _inputs_by_id(plan, inputs)
+        self._by_id = _inputs_by_id(plan)
         for side in "op":
             for index, source in enumerate(self._sources):
                 connection.execute(f"CREATE TEMP TABLE {side}{number}_{index}({source.columns}, w)")
@@ -63,7 +63,7 @@ class X(Operator):
         return self._selects[key]
 
     def _copied(self, table: str) -> str:
-        """Return whether a table has a row with a count other than one."""
+        """Return `copied` if a table has a row with a count other than one, and an empty text otherwise."""
         return "copied" if self.connection.execute(f"SELECT EXISTS(SELECT 1 FROM {table} WHERE w <> 1)").get else ""
 
     def _table_form(self, tables: Sequence[str], copied: Sequence[str]) -> Callable[[Get], str]:
@@ -106,7 +106,7 @@ def retract(tick: Tick, number: int, recorded: Sequence[tuple[str, str, str, int
         tick.errors[key] = tick.errors.get(key, 0) - weight
 
 
-class KeyedOperator(X):
+class KeyedOperator(EvaluatedOperator):
     """For each key with changed rows, retracts the former output rows and inserts the new output rows."""
 
     plan: Keyed
@@ -224,7 +224,7 @@ class KeyedOperator(X):
         retract(tick, self.number, self._recorded([repr(key) for key in keys]))
 
 
-class RecomputedOperator(X):
+class RecomputedOperator(EvaluatedOperator):
     """Inserts all present rows and retracts all former rows."""
 
     plan: Recomputed

@@ -137,7 +137,6 @@ class Matched:
     flags: str
 
 
-Predicate: TypeAlias = Comparison | Logic | Exists | Prefixed | Matched
 Node: TypeAlias = (
     Value
     | Variable

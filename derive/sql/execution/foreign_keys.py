@@ -16,7 +16,6 @@ from derive.algebra.types import Datum, Row
 from derive.errors import SqlError
 from derive.functions.registry import evaluate
 from derive.functions.scalar.text import quoted_name
-from derive.sql.catalog.items import Item
 from derive.sql.catalog.snapshot import Objects
 from derive.sql.execution import query as reading
 from derive.sql.execution.staged_rows import completed
@@ -316,9 +315,3 @@ def referring_elsewhere(objects: Objects, ids: Collection[GlobalId]) -> Iterator
     """Yield the foreign keys of other tables that refer to some tables."""
     for identifier in ids:
         yield from ((table, key) for table, key in objects.referring(identifier) if table.id not in ids)
-
-
-def referring_to(objects: Objects, altered: Item, new_id: GlobalId) -> list[Item]:
-    """Return the other tables that refer to an altered table, with references to the table that replaces it."""
-    tables = {table.id for table, _ in objects.referring(altered.id)} - {altered.id}
-    return [objects.items[table].rebound({altered.id: new_id}) for table in sorted(tables)]

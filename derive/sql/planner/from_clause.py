@@ -434,20 +434,20 @@ class TablePlanner:
                 return self._relation(item, parent)
             case DerivedTable():
                 body = self._queries.plan(item.query, parent, rows=RowsAs.COLUMNS)
-                return visible(body.settled(), body.names, item.alias, None, item.offset)
+                return visible(body.settled(), body.names, item.alias, None)
             case FunctionTable():
                 is_known = not item.call.arguments or item.call.name.name in EMPTY_FUNCTIONS
                 if is_known and (rows := self._queries.names.lookup(FUNCTIONS, item.call.name.name)):
                     names = tuple(column.name for column in rows.columns)
-                    source = visible(rows.relation, names, item.alias, rows.name, item.offset)
+                    source = visible(rows.relation, names, item.alias, rows.name)
                     return _without_hidden(source)
                 relation, names = rows_of_function(self._queries, item, parent)
-                source = visible(relation, names, item.alias, item.call.name.name, item.offset)
+                source = visible(relation, names, item.alias, item.call.name.name)
                 is_value = len(names) == 1
                 return replace(source, tables=(replace(source.tables[0], is_value=is_value),))
             case RowsFrom():
                 relation, names = rows_side_by_side(self._queries, item, parent)
-                return visible(relation, names, item.alias, item.calls[0].name.name, item.offset)
+                return visible(relation, names, item.alias, item.calls[0].name.name)
             case SampledTable():
                 source, name = self._relation(item.table, parent), item.table.name
                 is_common = name.schema is None and name.name in self._queries.common
@@ -490,12 +490,12 @@ class TablePlanner:
         if common is not None:
             level = parent.level + 1 if parent else 0
             relation = deepened_relation(common.relation, level - common.level)
-            return visible(relation, common.names, item.alias, item.name.name, item.offset)
+            return visible(relation, common.names, item.alias, item.name.name)
         named = self.named(item.name)
         names = tuple(column.name for column in named.columns)
         if named.definition is not None:
             self._queries.views[id(named.definition)] = named.definition, named.id
-        source = visible(named.relation, names, item.alias, item.name.name, item.offset)
+        source = visible(named.relation, names, item.alias, item.name.name)
         if named.kind is RelationKind.SYSTEM:
             source = _without_hidden(source)
         schema = None if item.alias is not None else item.name.schema
@@ -534,7 +534,7 @@ def _has_lateral(item: FromItem) -> bool:
     return _is_lateral(item)
 
 
-def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None, offset: int) -> Source:
+def visible(relation: Relation, names: tuple[str, ...], alias: Alias | None, name: str | None) -> Source:
     """Return a relation as a source, under its name or an alias."""
     if alias is not None:
         names = with_names(names, renamed_columns(shown_names(names), alias))

@@ -396,8 +396,8 @@ class QueryPlanner:
                 body = self._with_order(query, body, parent)
             if has_rows(body.names) and rows is not RowsAs.COLUMNS:
                 body = self._without_row_columns(body, rows, query.offset)
-        limit = self._count(query.limit, "LIMIT", parent)
-        offset = self._count(query.limit_offset, "OFFSET", parent)
+        limit = self._count(query.limit, "LIMIT")
+        offset = self._count(query.limit_offset, "OFFSET")
         if query.with_ties and limit is not None:
             return replace(body, relation=first_with_ties(body.relation, body.order, limit, offset))
         return replace(body, limit=limit, offset=offset)
@@ -464,7 +464,7 @@ class QueryPlanner:
         offsets = tuple(body.offsets[index] for index, _ in groups_of(body.names)) if body.offsets else ()
         return replace(body, relation=relation, names=shown_names(body.names), order=order, offsets=offsets)
 
-    def _count(self, node: SyntaxNode | None, clause: str, parent: Frame | None) -> Expression | None:
+    def _count(self, node: SyntaxNode | None, clause: str) -> Expression | None:
         if node is None:
             return None
         frame = Frame(NO_SOURCE, None, Clause(clause))

@@ -118,11 +118,6 @@ def next_part(
     return FilePart(name, before, begin, lines, after)
 
 
-def unread_bytes(descriptor: int, position: FilePosition) -> int:
-    """Return the number of bytes after a position."""
-    return max(0, os.fstat(descriptor).st_size - position.offset)
-
-
 def _complete(descriptor: int, name: str, form: LineFormat, begin: FilePosition) -> bytes:
     """Return the bytes of complete lines."""
     size = PIECE_BYTES
