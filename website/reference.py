@@ -147,15 +147,28 @@ def issues_page() -> str:
     parts = [
         "# Codes of flowctl check",
         "Each error and note of a catalog has a code: `E` for an error, `N` for a note. `…` is a name or value.",
+        "A code without messages has the messages of a library, a connector or a schema.",
         "[Errors](../errors.md) lists classes of errors of the other commands, and the SQLSTATEs of SQL.\n",
-        "| code | messages |",
-        "|---|---|",
+        "| code | meaning | messages | what to do |",
+        "|---|---|---|---|",
     ]
-    parts += [
-        f"| {code} | {'<br>'.join(map(_cell, messages)) or 'the cause'} |"
-        for code, messages in sorted(issue_codes().items())
-    ]
+    explained = explained_codes()
+    for code, messages in sorted(issue_codes().items()):
+        meaning, remedy = explained[code]
+        parts.append(f"| {code} | {meaning} | {'<br>'.join(map(_cell, messages))} | {remedy} |")
     return "\n".join([*parts, ""])
+
+
+def explained_codes() -> dict[str, tuple[str, str]]:
+    """Return the meaning of each code of `flowctl check`, and what to do, from docs/errors.md."""
+    page = (REPOSITORY / "docs/errors.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([EN]\d{3}) \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    return {code: (meaning, _as_reference(remedy)) for code, meaning, remedy in rows}
+
+
+def _as_reference(text: str) -> str:
+    """Return a text of a page of docs/ with links for a page of the reference."""
+    return re.sub(r"\]\((?=[\w-]+\.md)", "](../", text)
 
 
 _CODE = re.compile(r"[EN]\d{3}")

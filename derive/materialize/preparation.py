@@ -415,7 +415,7 @@ def _shared_resources(spec: MaterializationSpec, response: pb.ValidateResponse) 
             yield Issue("E703", text, binding.resource_positions.get("", binding.position))
 
 
-_NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N008", "E711"
+_NOT_RUN, _NOT_ASKED, _CROWDED, _REFUSED = "N006", "N007", "N010", "E711"
 
 
 Examine: TypeAlias = Callable[[PreparedMaterialization], Iterable[Issue]]

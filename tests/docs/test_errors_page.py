@@ -1,4 +1,4 @@
-"""docs/errors.md: it has a row for each SQLSTATE and each class of errors, with a message of the code."""
+"""docs/errors.md: it has a row for each SQLSTATE, each class of errors, and each code of `flowctl check`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from importlib import import_module
 from checkout import REPOSITORY
 
 from derive.errors import FlowError
+from website.reference import explained_codes, issue_codes
 
 PAGE = (REPOSITORY / "docs/errors.md").read_text(encoding="utf-8")
 ROWS = [
     (row[0], row[1].strip("`").replace("\\|", "|"), row[3:])
     for line in PAGE.splitlines()
-    if re.match(r"\| (?:[0-9X][0-9A-Z]{4}|[A-Z]\w+) \| `", line)
+    if re.match(r"\| (?:[0-9X][0-9A-Z]{4}|[A-Z][A-Za-z]+) \| `", line)
     for row in [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]]
 ]
 """First cell, example, and the cells after the remedy."""
@@ -63,6 +64,10 @@ def test_every_class_of_errors_has_a_row() -> None:
     rows = {key: after == ["yes"] for key, _, after in ROWS if key[-1].islower()}
 
     assert rows == {name: kind.heals for name, kind in ERRORS.items()}, "add a row for the class to docs/errors.md"
+
+
+def test_every_code_of_check_has_a_row() -> None:
+    assert sorted(explained_codes()) == sorted(issue_codes()), "add a row for the code to docs/errors.md"
 
 
 def test_examples_of_errors_are_messages_of_the_code() -> None:
