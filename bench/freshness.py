@@ -107,9 +107,9 @@ def watch_view(port: int, kind: str, known: Arrivals, is_over: threading.Event) 
     with connect(port) as connection, connection.transaction(), connection.cursor() as cursor:
         cursor.execute(_FOLLOWED[kind])
         while not is_over.is_set():
-            told = [row[0] for row in cursor.execute("FETCH ALL c WITH (timeout = '0.5s')") if row[1]]
-            if told:
-                known.note(int(told[-1]))
+            reported = [row[0] for row in cursor.execute("FETCH ALL c WITH (timeout = '0.5s')") if row[1]]
+            if reported:
+                known.note(int(reported[-1]))
 
 
 @contextmanager

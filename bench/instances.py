@@ -193,8 +193,8 @@ def restart(report: Report, rows: int, views: int, options: Sequence[str]) -> No
             until(lambda: len(welcomes(folder)) - before >= count, "instances are there")
             until_maintained(connection, views)
             maintained = time.perf_counter() - killed
-        said = welcomes(folder)[before:]
-        kept, rebuilt = sum(entry["kept"] for entry in said), sum(entry["rebuilt"] for entry in said)
+        entries = welcomes(folder)[before:]
+        kept, rebuilt = sum(entry["kept"] for entry in entries), sum(entry["rebuilt"] for entry in entries)
     values: dict[str, Value] = {
         "built s": first_seconds,
         "start s": served.start_seconds,
@@ -269,15 +269,15 @@ def _insert(load: Load, connection: Connection, is_over: threading.Event, first:
 
 def _follow(load: Load, connection: Connection, begun: threading.Barrier, is_followed: threading.Event) -> None:
     """Follow a view until all inserted numbers are reported, or no rows arrive for long."""
-    told: Counter[int] = Counter()
-    load.followed.append(told)
+    reported: Counter[int] = Counter()
+    load.followed.append(reported)
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute("DECLARE c CURSOR FOR SUBSCRIBE (SELECT id FROM doubled) WITH (SNAPSHOT = false)")
         begun.wait()
         patience = 0
-        while patience < 20 and not (is_followed.is_set() and len(told) >= len(load.inserted)):
+        while patience < 20 and not (is_followed.is_set() and len(reported) >= len(load.inserted)):
             rows = cursor.execute("FETCH ALL c WITH (timeout = '0.5s')").fetchall()
-            told.update({row[2]: row[1] for row in rows})
+            reported.update({row[2]: row[1] for row in rows})
             patience = patience + 1 if is_followed.is_set() and not rows else 0
 
 
@@ -326,9 +326,9 @@ def loaded(port: int, first: int) -> Iterator[Load]:
 def faults_of(load: Load) -> list[str]:
     """Return violations: failed statements, and rows that subscriptions have missed or repeated."""
     faults = [f"{len(load.failures)} statements failed, such as {load.failures[0]}"] if load.failures else []
-    for told in load.followed:
-        missed = len([number for number in load.inserted if number not in told])
-        repeated = len([number for number, times in told.items() if times != 1])
+    for reported in load.followed:
+        missed = len([number for number in load.inserted if number not in reported])
+        repeated = len([number for number, times in reported.items() if times != 1])
         if missed or repeated:
             faults.append(f"a subscription misses {missed} and repeats {repeated}")
     return faults

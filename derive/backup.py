@@ -524,9 +524,9 @@ class Verification:
             yield from self._states(db, tasks, lambda states: progress(count + states, total))
 
     def _databases(self, db: Transaction, made: int | None) -> Iterator[Finding]:
-        told = self._metadata.damage()
-        if told:
-            yield Finding("damaged", self._metadata.file, told)
+        fault = self._metadata.damage()
+        if fault:
+            yield Finding("damaged", self._metadata.file, fault)
         _, commits = identity_of(db)
         if made is not None and made > commits:
             what = f"it has {counted(commits, 'commit')}, but {made:,} were made in the folder"
@@ -563,10 +563,10 @@ class Verification:
 
     def _state(self, db: Transaction, task: TaskState, number: int) -> Finding | None:
         folder = shard_folder(self._root, task.folder, number, task.shards)
-        told = damage(folder, lambda: _token(db, task.name, number))
+        fault = damage(folder, lambda: _token(db, task.name, number))
         path = str((folder / "state.db").relative_to(self._root))
-        if told:
-            return Finding("damaged", path, told, task=task.name)
+        if fault:
+            return Finding("damaged", path, fault, task=task.name)
         is_derived = db.execute("SELECT 1 FROM collection WHERE name = ?", (task.name,)).get
         # A materialization has its state at the endpoint. A reset removes the token before the state.
         if not is_derived or keeps_state(folder) or _token(db, task.name, number) != task.tokens[number]:

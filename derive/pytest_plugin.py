@@ -101,9 +101,9 @@ class _CatalogItem(pytest.Item):
         from derive.testing import run_test
 
         result = run_test(self._catalog, self._test, strict=self.config.getini("flow_strict"))
-        if result.said:
-            said = "\n".join(f"{entry['task']}: {entry['message']}" for entry in result.said)
-            self.add_report_section("call", "lambdas", said)
+        if result.messages:
+            output = "\n".join(f"{entry['task']}: {entry['message']}" for entry in result.messages)
+            self.add_report_section("call", "lambdas", output)
         if result.failure is not None:
             raise _FailedTestError(render_failure(result.failure))
 

@@ -71,7 +71,7 @@ def restore(
     if not begun.exists():
         require_empty(root)
     if root.absolute().is_relative_to(backup.absolute()):
-        raise UsageError(f"{root} lies in the backup", hint="name a folder elsewhere")
+        raise UsageError(f"{root} is inside the backup", hint="name a folder outside of the backup")
     with translated(root):
         make_folders(root.absolute(), PRIVATE)
         begun.write_text(str(backup.absolute()))

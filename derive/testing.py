@@ -432,7 +432,7 @@ class TestResult:
         test: the test.
         seconds: duration of the test.
         failure: cause of the failure; None if the test passed.
-        said: log entries of lambdas, by derivation and then in order.
+        messages: log entries of lambdas, by derivation and then in order.
     """
 
     __test__ = False  # pytest would collect a class of this name as a test
@@ -440,7 +440,7 @@ class TestResult:
     test: TestSpec
     seconds: float
     failure: Failure | None
-    said: tuple[Entry, ...] = ()
+    messages: tuple[Entry, ...] = ()
 
 
 def run_tests(
@@ -504,13 +504,13 @@ def run_test(
         driver = _Driver(catalog, folder, test, strict=strict, snapshots=snapshots)
         with measured, _stoppable(driver, folder, stops):
             failure = driver.run()
-        said = tuple(
+        messages = tuple(
             entry
             for name in catalog.derivations
             for entry in recent_entries(folder, name, _MOST_SAID)
             if entry.get("by") == "lambda"
         )
-    return TestResult(test, time.perf_counter() - begun, failure, said)
+    return TestResult(test, time.perf_counter() - begun, failure, messages)
 
 
 @contextmanager

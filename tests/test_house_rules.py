@@ -49,6 +49,8 @@ FORBIDDEN_TERMS = {
     **dict.fromkeys(("nobody", "remembering", "silence", "takeover"), "none, cache, stall, hybrid executor"),
 }
 """Words that no module, class or function has in its name, and the terms to use instead."""
+NOT_VARIABLES = {"each", "found", "news", "said", "tell", "told", "wanted", "whole"}
+"""Names that no variable or parameter has, because they do not name its content."""
 SMALL_MODULES = {
     "connectors/derive_typescript/runtime/deno_process.py": "starts before numpy is imported, which a session needs",
     "connectors/derive_typescript/runtime/session.py": "what is special in a session of TypeScript",
@@ -246,6 +248,17 @@ def test_names_have_standard_terms() -> None:
 
     assert len(names) > 5000
     assert sorted((path, name, FORBIDDEN_TERMS[word]) for path, name, words in faults for word in words) == []
+
+
+def test_variables_have_the_name_of_their_content() -> None:
+    names = [(path, node.arg) for path, node in nodes(ast.arg)]
+    names += [(path, node.id) for path, node in nodes(ast.Name) if isinstance(node.ctx, ast.Store)]
+
+    assert sorted({(path, name) for path, name in names if name.strip("_") in NOT_VARIABLES}) == []
+
+
+def test_classes_have_names_of_words() -> None:
+    assert [(path, node.name) for path, node in nodes(ast.ClassDef) if len(node.name.strip("_")) < 3] == []
 
 
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:

@@ -121,8 +121,8 @@ def _check(spec: DerivationSpec) -> list[Issue]:
         try:
             errors = orjson.loads(run.stdout)["errors"]
         except (orjson.JSONDecodeError, KeyError):
-            said = authored(spec, run.stderr.strip()[-500:])
-            raise TaskError(f"pyrefly cannot check the module of '{spec.name}': {said}") from None
+            output = authored(spec, run.stderr.strip()[-500:])
+            raise TaskError(f"pyrefly cannot check the module of '{spec.name}': {output}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     last = config.module.text.count("\n") + 1

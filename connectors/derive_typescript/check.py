@@ -97,8 +97,8 @@ def _digest(spec: DerivationSpec, libraries: str) -> str:
 def _lookers() -> str:
     """Return the identity of the checker: the version of Deno and the code of this connector."""
     files = [Path(deno()), *sorted(Path(__file__).parent.rglob("*.py"))]
-    told = [(path.name, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
-    return repr(told)
+    stamps = [(path.name, stat.st_size, stat.st_mtime_ns) for path in files for stat in [path.stat()]]
+    return repr(stamps)
 
 
 _GRAPH = "graph.ts"
@@ -214,8 +214,8 @@ def _check(parent: Path, projects: Mapping[str, DerivationSpec]) -> list[Issue]:
 def _failure(spec: DerivationSpec, run: subprocess.CompletedProcess[str]) -> Issue:
     """Return the issue of a Deno failure that is not attributed to the module."""
     module = module_of(spec)
-    said = run.stderr.strip()[-500:] or f"exit status {run.returncode}"
-    return Issue("E531", f"'deno check' failed: {authored(module, said)}", module.position)
+    output = run.stderr.strip()[-500:] or f"exit status {run.returncode}"
+    return Issue("E531", f"'deno check' failed: {authored(module, output)}", module.position)
 
 
 def _reports(text: str) -> list[_Report]:

@@ -115,10 +115,10 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str], ...] = (
 
 def explain(path: str, exc: duckdb.Error) -> FlowError:
     """Return the translated error of a database."""
-    said = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+    reason = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
     rules = ((kind, hint) for text, kind, hint in _BY_TEXT if text in str(exc))
     kind, hint = next(rules, (EndpointError, None))
-    return kind(f"DuckDB database '{path}': {said}", hint=hint)
+    return kind(f"DuckDB database '{path}': {reason}", hint=hint)
 
 
 translated = partial(translating, duckdb.Error, explain)

@@ -169,12 +169,12 @@ def explain(where: str, exc: psycopg.Error) -> FlowError:
     diagnosis = exc.diag
     lines = str(exc).strip().splitlines() or [type(exc).__name__]
     context = (diagnosis.context or "").splitlines()[:1]
-    said = [text for text in (diagnosis.message_primary or lines[0], diagnosis.message_detail, *context) if text]
+    texts = [text for text in (diagnosis.message_primary or lines[0], diagnosis.message_detail, *context) if text]
     state = exc.sqlstate or _guess(exc)
     kind, hint = _BY_STATE.get(state) or _BY_STATE.get(state[:2]) or (EndpointError, None)
     if state in ("54000", "54011"):
-        hint = next((told for pattern, told in _LIMITS if pattern.search(said[0])), hint)
-    return kind(f"PostgreSQL {where}: {'; '.join(said)}", hint=hint)
+        hint = next((remedy for pattern, remedy in _LIMITS if pattern.search(texts[0])), hint)
+    return kind(f"PostgreSQL {where}: {'; '.join(texts)}", hint=hint)
 
 
 translated = partial(translating, psycopg.Error, explain)

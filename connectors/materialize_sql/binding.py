@@ -130,8 +130,8 @@ def _chosen(field: Field, kind: Kind | None, config: Any) -> Kind | None:
 
 
 def _comment(field: Field, collection: str) -> str:
-    said = [text.strip() for text in (field.title, field.description) if text.strip()]
-    return ": ".join([f"{field.pointer or 'The document'} of {collection}", *said]).replace("\0", "")
+    texts = [text.strip() for text in (field.title, field.description) if text.strip()]
+    return ": ".join([f"{field.pointer or 'The document'} of {collection}", *texts]).replace("\0", "")
 
 
 def _bounds(schema_json: str, pointer: str) -> tuple[float | None, float | None]:

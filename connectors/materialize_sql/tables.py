@@ -54,7 +54,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The rows of a table and of its refill.
+    """The note in the comment of a table: which rows the table and its refill have.
 
     Attributes:
         rows: rows of the table itself.

@@ -432,7 +432,7 @@ class ModuleSession(ABC):
     ) -> FlowError:
         position = position or self._module.position
         has_closed = not text and process.lives_on()
-        status, said = process.end()
+        status, output = process.end()
         if has_closed or (status == _CLOSED_STATUS and not text):
             return LambdaError(
                 f"{self._what} closed the pipes of the runtime, so its process was stopped",
@@ -444,13 +444,13 @@ class ModuleSession(ABC):
                 f"the {self.language.runtime} process of '{self._spec.name}' was killed (signal {-status})",
                 hint="flowctl retries; if the system ran out of memory, free some",
             )
-        what = f"ended with status {status}{': ' if said else ''}{self._authored(said)}"
+        what = f"ended with status {status}{': ' if output else ''}{self._authored(output)}"
         if text:
             shown = f": {text[:100]!r}" if self._spec.collection.redaction is None else ""
             what = f"sent an unexpected answer{shown}"
-        elif "out of memory" in said:
+        elif "out of memory" in output:
             what = f"exceeded its heap limit of {self._spec.limits.heap_megabytes} MB"
-        return LambdaError(f"{self._what} {what}", position=self._position_in(said) or position, facts=facts)
+        return LambdaError(f"{self._what} {what}", position=self._position_in(output) or position, facts=facts)
 
     def _refused(self, error: dict[str, str], what: str, position: Position) -> LambdaError:
         return LambdaError(

@@ -62,13 +62,13 @@ def _note(node: Any, known: Bounds, noted: dict[GlobalId, list[Bounds]]) -> None
             _note(source, _both(known, _bounds(predicate)), noted)
             _note(predicate, {}, noted)
         case Join(inputs=inputs, predicates=predicates):
-            told = known
+            bounds = known
             for predicate in predicates:
-                told = _both(told, _bounds(predicate))
+                bounds = _both(bounds, _bounds(predicate))
             begin = 0
             for source in inputs:
                 end = begin + len(source.types)
-                _note(source, _between(told, begin, end), noted)
+                _note(source, _between(bounds, begin, end), noted)
                 begin = end
             _note(predicates, {}, noted)
         case Window(input=source, functions=functions):
@@ -88,8 +88,8 @@ def _splits(partition: tuple[Expression, ...], index: int) -> bool:
     return any(isinstance(key, Column) and key.index == index for key in partition)
 
 
-def _between(told: Bounds, begin: int, end: int) -> Bounds:
-    return {column - begin: bound for column, bound in told.items() if begin <= column < end}
+def _between(bounds: Bounds, begin: int, end: int) -> Bounds:
+    return {column - begin: bound for column, bound in bounds.items() if begin <= column < end}
 
 
 def _both(left: Bounds, right: Bounds) -> Bounds:
@@ -113,10 +113,10 @@ def _bounds(predicate: Expression) -> Bounds:  # noqa: PLR0911
         case Call(function="not", arguments=(Column(index=index),)):
             return {index: ColumnBounds(frozenset({0}))}
         case Call(function="and", arguments=arguments):
-            told: Bounds = {}
+            bounds: Bounds = {}
             for part in arguments:
-                told = _both(told, _bounds(part))
-            return told
+                bounds = _both(bounds, _bounds(part))
+            return bounds
         case Call(function="or", arguments=arguments):
             return _either([_bounds(part) for part in arguments])
         case Call(function="in", arguments=(Column(index=index, type=kind), *items)) if kind in _TYPES:
@@ -147,8 +147,8 @@ def _either(parts: list[Bounds]) -> Bounds:
     """Return the disjunction of several bounds, for columns with finite `data` in all of them."""
     data: dict[int, frozenset[Datum]] = {}
     for index in set.intersection(*(set(part) for part in parts)):
-        told = [part[index].data for part in parts]
-        known = [some for some in told if some is not None]
-        if len(known) == len(told):
+        bounds = [part[index].data for part in parts]
+        known = [some for some in bounds if some is not None]
+        if len(known) == len(bounds):
             data[index] = frozenset().union(*known)
     return {index: ColumnBounds(some) for index, some in data.items()}

@@ -184,7 +184,7 @@ class Report:
         self.take([Issue(code, message, at.position if isinstance(at, Located) else at, hint)])
 
     def take(self, issues: Iterable[Issue]) -> None:
-        """Add issues that another part has found."""
+        """Add issues, each of them once."""
         for issue in issues:
             self.count += 1
             if issue not in self._seen:

@@ -144,7 +144,7 @@ class Resources:
         if is_remote(url):
             return _fetch(url, self.seconds, MOST_BYTES)
         if url.startswith("file:"):  # file URLs of a local catalog are already converted to paths
-            raise OSError("a catalog at an http(s) address may name files at such addresses only")
+            raise OSError("a catalog at an http(s) address may name only files at http(s) addresses")
         try:
             with Path(url).open("rb") as file:
                 content = file.read(MOST_BYTES + 1)

@@ -308,14 +308,14 @@ class _AnnotationCheck:
     def _check_types(self, strategy: str, allowed: Shape, *, certain: bool) -> None:
         if strategy not in _NEEDED:
             return
-        types, told, code, always = _NEEDED[strategy]
+        types, needed, code, always = _NEEDED[strategy]
         if strategy == "sum" and allowed.format in _DECIMALS:
             types |= {"string"}
         unfit = allowed.types - types
         wrong = bool(unfit) and (always or allowed.types != ALL) if certain else unfit == allowed.types
         if wrong:
             where = f"at '{self._where}'" if self._where else "at the root of the document"
-            message = f"'{strategy}' needs {told} {where}, but the schema allows {_show_types(allowed)}"
+            message = f"'{strategy}' needs {needed} {where}, but the schema allows {_show_types(allowed)}"
             hint = "'merge' reduces objects" if strategy == "sum" and "object" in allowed.types else None
             self._report.add(code, message, self._at["strategy"], hint)
 

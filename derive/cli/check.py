@@ -74,9 +74,9 @@ def command(source: Path, data: Path | None, output: str | None) -> None:
     counts = {"collection": len(spec.collections), "derivation": len(spec.derivations)}
     if spec.materializations:
         counts["materialization"] = len(spec.materializations)
-    said = ", ".join(counted(count, noun) for noun, count in counts.items())
+    summary = ", ".join(counted(count, noun) for noun, count in counts.items())
     warnings = f", {counted(len(built.notes), 'warning')}" if built.notes else ""
-    note(f"{source}: {said}, no errors{warnings}")
+    note(f"{source}: {summary}, no errors{warnings}")
 
 
 @contextmanager

@@ -413,7 +413,7 @@ class Chosen:
                 self._filter = DocumentFilter(spec, where)
 
     def of(self, rows: ContentRows | ReadRows) -> ContentRows | ReadRows:
-        """Return the selected rows among these rows."""
+        """Return the rows that the options select."""
         if self._begin is not None:
             rows = rows.filter([clock >= self._begin for clock in _clocks(rows)])
         if self._filter is not None and len(rows):
@@ -460,7 +460,7 @@ class _Printer:
         return self._chosen.left == 0
 
     def print(self, rows: ContentRows | ReadRows) -> None:
-        """Print the selected rows among these rows."""
+        """Print the rows that the options select."""
         rows = self._chosen.of(rows)
         if len(rows):
             sys.stdout.write(self._show(rows))

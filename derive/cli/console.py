@@ -501,19 +501,19 @@ def print_repeated(error: FlowError, lead: str | None = None, **fields: Any) -> 
     """
     key = (lead, error.message, *sorted(fields.items()))
     now = time.monotonic()
-    told = _repeated.get(key)
-    if told is None or now - told.last > _FORGET_SECONDS or _form.is_json:
+    repeated = _repeated.get(key)
+    if repeated is None or now - repeated.last > _FORGET_SECONDS or _form.is_json:
         _repeated[key] = _Repeated(now, now, now + _REPEAT_SECONDS)
         if lead is not None:
             note(lead, level="warn", **fields)
         print_error(error)
         return
-    told.last = now
-    told.count += 1
-    if now >= told.due:
-        told.due = now + min(2 * (now - told.first), _REPEAT_MOST)
+    repeated.last = now
+    repeated.count += 1
+    if now >= repeated.due:
+        repeated.due = now + min(2 * (now - repeated.first), _REPEAT_MOST)
         about = "".join(f"{value}: " for value in fields.values())
-        often = f"{counted(told.count, 'time')} in {now - told.first:,.0f} s"
+        often = f"{counted(repeated.count, 'time')} in {now - repeated.first:,.0f} s"
         note(f"{about}{error.message} (again, {often})", level="warn", **fields)
 
 
@@ -715,7 +715,7 @@ class Progress:
                 self._print(work, state)
 
     def done(self, work: str, done: int) -> None:
-        """Report that the work is finished, with this many things."""
+        """Report that the work is finished, and the number of things that it has processed."""
         with self._turn:
             state = self._works.get(work)
             self._print(work, _Work(state.begun if state else time.monotonic(), done))

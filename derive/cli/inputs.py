@@ -234,7 +234,7 @@ class InputFile:
         from derive.errors import DocumentError
         from derive.storage.inputs.line import NOTHING_INGESTED
 
-        raise DocumentError(f"{self.name} has changed while it was read", hint=NOTHING_INGESTED)
+        raise DocumentError(f"{self.name} has changed during the read", hint=NOTHING_INGESTED)
 
 
 class _Hashed(io.RawIOBase):

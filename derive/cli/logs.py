@@ -122,9 +122,9 @@ def _show(entries: list[Entry], *, as_json: bool) -> None:
         else:
             message = visible(entry["message"])
             fields = {name: value for name, value in entry.items() if name not in ("at", "level", "task", "message")}
-            said = visible(" ".join(f"{name}={_short(value)}" for name, value in fields.items()))
+            shown = visible(" ".join(f"{name}={_short(value)}" for name, value in fields.items()))
             at, level = f"{entry['at'][:23]}Z", f"{entry['level']:<5}"
-            text = fitted(f"{at} {level} {entry['task']}  {message}{'  ' if said else ''}{said}")
+            text = fitted(f"{at} {level} {entry['task']}  {message}{'  ' if shown else ''}{shown}")
             styled = click.style(level, fg={"warn": "yellow", "error": "red"}.get(entry["level"]))
             click.echo(text.replace(f"{at} {level}", f"{at} {styled}", 1))
     sys.stdout.flush()

@@ -140,7 +140,7 @@ class LazyGroup(click.Group):
     is_flag=True,
     is_eager=True,
     expose_value=False,
-    callback=lambda context, _, wanted: _print_versions(context) if wanted else None,
+    callback=lambda context, _, is_given: _print_versions(context) if is_given else None,
     help="Show the versions of flowctl and of the programs that it runs, and exit.",
 )
 @click.option(

@@ -110,7 +110,7 @@ quiet_option = click.option(
     "--quiet",
     is_flag=True,
     expose_value=False,
-    callback=lambda context, _, wanted: _be_quiet() if wanted else None,
+    callback=lambda context, _, is_given: _be_quiet() if is_given else None,
     help="Print only data, warnings and errors: no progress and no notes.",
 )
 local_option = click.option(

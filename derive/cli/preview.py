@@ -228,8 +228,8 @@ def _print_json(effect: Effect) -> None:
             {"table": change.table, **({"at": change.pointer} if change.pointer else {}), **_sides(change)}
             for change in effect.changes
         ]
-    if effect.said:
-        row["log"] = [{"level": level, "message": message} for level, message in effect.said]
+    if effect.messages:
+        row["log"] = [{"level": level, "message": message} for level, message in effect.messages]
     click.echo(dump_exact(row))
 
 
@@ -253,7 +253,7 @@ def _print_text(effect: Effect) -> None:
 def _lines(effect: Effect) -> Iterator[tuple[str, str]]:
     if effect.transform is not None:
         yield "document", _shown(effect.document)
-    yield from effect.said
+    yield from effect.messages
     for document in effect.published:
         yield "published", _shown(document)
     for change in effect.changes:

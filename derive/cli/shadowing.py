@@ -196,7 +196,7 @@ class Shadowing:
     ) -> None:
         self._store, self._group = store, group
         self._swapping = Swapping(store, run, reconciler, group, accepted)
-        self._is_told = False
+        self._is_reported = False
         self._shadows = store.shadows.members()
         run.background = frozenset(shadow.name for shadow in self._shadows)
 
@@ -261,13 +261,13 @@ class Shadowing:
         from derive.cli.console import note, print_error
         from derive.document.clock import format_rfc3339
 
-        if self._is_told:
+        if self._is_reported:
             return
         if self._swapping.error is not None:
-            self._is_told = True
+            self._is_reported = True
             print_error(self._swapping.error)
         elif self._swapping.swapped is not None:
-            self._is_told = True
+            self._is_reported = True
             at = format_rfc3339(self._swapping.swapped)
             note(f"{', '.join(self._group.members)}: the new version is in force from {at} on", at=at)
         else:
@@ -289,7 +289,7 @@ class BindingShadowing:
 
         self._store = store
         self._swapping = BindingSwapping(store, run, reconciler, catalog)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def advance(self, scheduler: Scheduler) -> bool:
         """Swap the shadows that are ready; return whether a further step is possible soon.
@@ -345,8 +345,8 @@ class BindingShadowing:
         from derive.cli.console import note, print_repeated
 
         for name in self._swapping.swapped:
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._reported:
+                self._reported.add(name)
                 note(f"{name}: the rows of the second table replace the former rows", task=name)
         for name, shadow in self._swapping.present().items():
             if shadow.error is not None:

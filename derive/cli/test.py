@@ -304,7 +304,7 @@ class _Session:
             for result in tests:
                 results.append(result)
                 progress.pause()
-                for entry in result.said:
+                for entry in result.messages:
                     note(f"{entry['task']}: {entry['message']}", level=entry["level"], task=entry["task"])
                 self._report(result)
                 progress.show("test", len(results), total)

@@ -118,8 +118,8 @@ def _testcase(result: TestResult) -> list[str]:
         "time": f"{result.seconds:.3f}",
     }
     begin = "    <testcase " + " ".join(f"{key}={_quoted(value)}" for key, value in attributes.items())
-    said = "\n".join(f"{entry['task']}: {entry['message']}" for entry in result.said)
-    out = [f"      <system-out>{_text(said)}</system-out>"] if said else []
+    output = "\n".join(f"{entry['task']}: {entry['message']}" for entry in result.messages)
+    out = [f"      <system-out>{_text(output)}</system-out>"] if output else []
     if result.failure is None:
         return [f"{begin}>", *out, "    </testcase>"] if out else [f"{begin}/>"]
     message = _quoted(f"step {result.failure.step} · {result.failure.description}")

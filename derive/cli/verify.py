@@ -108,8 +108,8 @@ def command(
     if findings or output == "table":
         print_rows(_COLUMNS, _rows(findings), output, spare=["collection", "task"])
     counts = {kind: sum(finding.kind == kind for finding in findings) for kind in sorted({f.kind for f in findings})}
-    told = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    note(f"{told}" if findings else "nothing is wrong", level="warn" if findings else "info", **counts)
+    summary = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    note(f"{summary}" if findings else "nothing is wrong", level="warn" if findings else "info", **counts)
     if findings:
         raise click.exceptions.Exit(1)
 

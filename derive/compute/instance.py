@@ -192,9 +192,9 @@ class Instance:
         """Return the dataflows that are too slow beside others, once; they must be dropped."""
         return self._dataflows.take_slow()
 
-    def go_on(self, identifier: GlobalId) -> None:
+    def resume(self, identifier: GlobalId) -> None:
         """Resume a failed relation, because the cause, such as a full disk, may be gone."""
-        self._commands.append(lambda: self._dataflows.go_on(identifier))
+        self._commands.append(lambda: self._dataflows.resume(identifier))
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Allow compaction of times before `since`."""
@@ -237,7 +237,7 @@ class Instance:
         """Return whether a relation is maintained or requested, and known from a time on, now or later."""
         dataflow, request = self._dataflows.maintained.get(identifier), self._dataflows.requests.get(identifier)
         begun = dataflow.since if dataflow is not None else request.as_of if request is not None else END_OF_TIME
-        return begun <= time and (self.failure(identifier) is None or self.can_go_on(identifier))
+        return begun <= time and (self.failure(identifier) is None or self.can_resume(identifier))
 
     def has_begun(self, identifier: GlobalId) -> bool:
         """Return whether a relation is maintained; False if its dataflow has not started, or cannot start."""
@@ -266,9 +266,9 @@ class Instance:
         broken = self._dataflows.broken.get(dataflow.group.id) if dataflow is not None else None
         return self._dataflows.failures.get(identifier) or broken
 
-    def can_go_on(self, identifier: GlobalId) -> bool:
-        """Return whether a failed relation may be able to resume; `go_on` tries to resume it."""
-        return self._dataflows.can_go_on(identifier)
+    def can_resume(self, identifier: GlobalId) -> bool:
+        """Return whether a failed relation may be able to resume; `resume` tries to resume it."""
+        return self._dataflows.can_resume(identifier)
 
     def hydrations(self) -> tuple[Progress, ...]:
         """Return the progress of large relations that hydrate."""

@@ -69,9 +69,9 @@ def _polled(store: Readable, identifier: GlobalId, rows: TableRows, begin: int) 
     upper = read.upper if read.failure is None else read.failure[0]
     if upper <= begin:
         return _Polled(upper, read.failure, [])
-    told = sorted(updates_of(store, identifier, read, begin, upper), key=lambda update: update.clock)
-    converted = rows.rows([update.text for update in told])
-    updates = [(update.clock, row, update.diff) for update, row in zip(told, converted, strict=True)]
+    ordered = sorted(updates_of(store, identifier, read, begin, upper), key=lambda update: update.clock)
+    converted = rows.rows([update.text for update in ordered])
+    updates = [(update.clock, row, update.diff) for update, row in zip(ordered, converted, strict=True)]
     return _Polled(upper, read.failure, updates)
 
 

@@ -145,7 +145,7 @@ def reading(
         except SegmentMissingError as exc:
             if store.is_missing(exc.path):
                 raise
-            raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again") from exc
+            raise FencedError(f"'{spec.name}' was reset during the read", hint="run the command again") from exc
 
 
 def compacted_before(store: View, spec: CollectionSpec) -> int | None:
@@ -182,7 +182,7 @@ def _present(store: Readable, spec: CollectionSpec, relation: int) -> Collection
     """
     known = store.collection_of(relation)
     if known is None:
-        raise FencedError(f"'{spec.name}' was reset while it was read", hint="run the command again")
+        raise FencedError(f"'{spec.name}' was reset during the read", hint="run the command again")
     return known
 
 
@@ -267,7 +267,7 @@ def subscribe_at(
                 if store.is_missing(exc.path):
                     raise
                 fate = store.describe_fate(spec.name, relation)
-                raise FencedError(f"{fate} while it was read", hint="run the command again") from exc
+                raise FencedError(f"{fate} during the read", hint="run the command again") from exc
             frontier = upper
             if frontier < END_OF_TIME:
                 yield frontier

@@ -231,7 +231,7 @@ class ReducedInput:
         except SegmentMissingError as exc:
             if self._store.is_missing(exc.path):
                 raise
-            raise FencedError(f"'{self._spec.name}' was reset while it was read") from exc
+            raise FencedError(f"'{self._spec.name}' was reset during the read") from exc
         yield pending, upper
 
     def _changes(self, held: apsw.Connection, published: list[_Published]) -> list[tuple[int, Row, int]]:

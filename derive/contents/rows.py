@@ -245,7 +245,7 @@ def _dropped(table: Table) -> Iterator[None]:
     try:
         yield
     except SegmentMissingError as exc:
-        raise FencedError(f"'{table.name}' was dropped while it was read", hint="run the command again") from exc
+        raise FencedError(f"'{table.name}' was dropped during the read", hint="run the command again") from exc
 
 
 def present_name(store: Readable, table: Table) -> str:
@@ -315,9 +315,9 @@ class TableAdditions:
         data: list[Sequence[Datum]] = [[None] * len(rows)] * self._width
         codes = unpack_codes(rows.fields.field(len(self._columns)))
         for place, (index, column) in enumerate(zip(self._requested, self._columns, strict=True)):
-            told = None if codes is None else codes[:, place]
+            own_codes = None if codes is None else codes[:, place]
             look = partial(_looked_up, rows, column)
-            data[index] = self._rows.data(index, decode(rows.fields.field(place), told, None, look))
+            data[index] = self._rows.data(index, decode(rows.fields.field(place), own_codes, None, look))
         return list(zip(*data, strict=True)) if data else [()] * len(rows)
 
 

@@ -35,7 +35,7 @@ def updates_of(store: Readable, table: GlobalId, read: TableRead, begin: int, en
     try:
         yield from _in_segments(store, SourceRead(0, 0, begin, end, read.segments))
     except SegmentMissingError as exc:
-        raise FencedError(f"table {table} was dropped while it was read") from exc
+        raise FencedError(f"table {table} was dropped during the read") from exc
     for clock, _, diff, key, text in read.appended:
         yield RowUpdate(clock, text, key, diff)
 

@@ -179,7 +179,7 @@ class Derivation:
                 state,
                 capability.frontiers.get(spec.name),
                 reset=reset,
-                told={edit.former for edit in unaccepted if edit.former is not None},
+                reported={edit.former for edit in unaccepted if edit.former is not None},
             ),
             error=refused or misplaced(spec, state, reset) or self._check_migrations(state, capability.epoch),
             unaccepted=unaccepted,

@@ -122,8 +122,8 @@ def end_wait(root: Path, task: str) -> None:
 
 def find_wait(root: Path, task: str) -> EditWait | None:
     """Return the recorded wait of a task's edit; None if no edit waits, or the run that recorded the wait has ended."""
-    told = [entry for entry in recent_entries(root, task) if "waits_for" in entry][-1:]
-    for entry in told:
+    reported = [entry for entry in recent_entries(root, task) if "waits_for" in entry][-1:]
+    for entry in reported:
         if entry["waits_for"] and not is_dead(entry["process"]):
             return EditWait(tuple(entry["waits_for"]), entry["at"])
     return None
@@ -160,7 +160,7 @@ def edits_of(
     upper: int | None = None,
     *,
     reset: str | None = None,
-    told: Collection[str] = (),
+    reported: Collection[str] = (),
 ) -> tuple[Edit, ...]:
     """Return every edit made after a task's output began: recorded edits, and edits that the next run will record.
 
@@ -169,7 +169,7 @@ def edits_of(
         state: recorded state of the task.
         upper: the upper of the output, from which on new edits apply; None if the task does not run now.
         reset: the command that starts the task over; None for the command of a task without readers.
-        told: names of removed transforms that another edit reports.
+        reported: names of removed transforms that another edit reports.
     """
     if not state.transactions or not state.fingerprints:
         return ()
@@ -182,12 +182,12 @@ def edits_of(
         for edit in state.edits
         if name_of(edit.part) not in begun_again
     ]
-    new = [replace(edit, at=upper) for edit in _compare(spec, now, before, command, told)]
+    new = [replace(edit, at=upper) for edit in _compare(spec, now, before, command, reported)]
     return (*remembered, *new)
 
 
 def _compare(
-    spec: DerivationSpec, now: Mapping[str, str], before: Mapping[str, str], reset: str, told: Collection[str]
+    spec: DerivationSpec, now: Mapping[str, str], before: Mapping[str, str], reset: str, reported: Collection[str]
 ) -> Iterator[Edit]:
     names = {name_of(key) for key in now}
     for key, part in now.items():
@@ -206,7 +206,7 @@ def _compare(
             yield Edit(key, message, f"{ways}: {reset}")
     for key in before:
         name = name_of(key)
-        if name not in names and name not in told and not key.startswith(SHARED):
+        if name not in names and name not in reported and not key.startswith(SHARED):
             message = f"transform '{name}' was removed; its published documents stay"
             yield Edit(key, message, f"to remove them, start over: {reset}")
 

@@ -87,7 +87,7 @@ class Observer(Protocol):
     """Receives the events of a run."""
 
     def working(self, task: str, documents: int) -> None:
-        """Report that a transaction of `task` has processed this many documents so far; the first call has 0."""
+        """Report the number of documents that a transaction of `task` has processed so far; the first call has 0."""
 
     def committed(self, task: str, done: Committed) -> None:
         """Report a committed transaction. Without documents only time has moved, and `working` was not called."""
@@ -183,7 +183,7 @@ class Run:
         return self._store.seal_now(self.task_graph.sealable)
 
     def find_woken(self) -> list[Cycle] | None:
-        """Return the cycles that may have new work, and the cycles for whose documents they wait.
+        """Return the cycles that may have new work, together with all cycles upstream of them.
 
         Return None if no cycle may have work. A run without cycles seals its sources, too.
         """

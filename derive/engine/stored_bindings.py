@@ -85,7 +85,7 @@ def prints_of(
 
 
 def stored_fields(fingerprints: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Return, for each binding (by state key), the fields that were applied last."""
+    """Return, for each binding (by state key), the fields that the endpoint has columns for since the last apply."""
     return {key: StoredParts.from_text(text).fields for key, text in fingerprints.items()}
 
 

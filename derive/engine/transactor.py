@@ -250,7 +250,7 @@ class Transactor(Protocol):
 
     @property
     def suspended(self) -> Collection[str]:
-        """Return the inputs (by `state_key`) that are not read now, because of an error of theirs alone."""
+        """Return the inputs (by `state_key`) that are not read now, because of an error of the input alone."""
 
     def open(self, *, if_free: bool = False) -> Opened:
         """Fence earlier runs of the task, which then cannot commit, and remove their uncommitted files.

@@ -158,8 +158,8 @@ def sql_of_datum(datum: Datum) -> str:
 
 
 def no_subquery(subquery: Subquery) -> str:
-    """Raise an error for a subquery where none is possible."""
-    raise ValueError(f"{subquery} where no subquery can be")
+    """Raise an error, because the place of the subquery cannot have a subquery."""
+    raise ValueError(f"a subquery is not possible here: {subquery}")
 
 
 def sql_of(expression: Expression, column: ColumnForm, subquery: SubqueryForm = no_subquery) -> str:

@@ -80,7 +80,7 @@ class _Scan:
     offset: int
     tokens: Sequence[tuple[int, str]]
     _open: list[_Open] = field(default_factory=lambda: [_Open("(")])
-    _found: list[MeasuredBranch] = field(default_factory=list)
+    _measured: list[MeasuredBranch] = field(default_factory=list)
 
     def branches(self) -> list[MeasuredBranch]:
         """Return the branches; none if brackets and CASEs do not match."""
@@ -91,7 +91,7 @@ class _Scan:
             if not self._read(place, word, words[place - 1] if place else ""):
                 return []
         self._end_where(len(words))
-        return self._found if len(self._open) == 1 else []
+        return self._measured if len(self._open) == 1 else []
 
     def _read(self, place: int, word: str, before: str) -> bool:
         """Read a token; return False if it closes nothing that is open."""
@@ -132,7 +132,7 @@ class _Scan:
         word = self.tokens[inner.keyword][1].upper()
         edits = ((inner.begin, f" CASE WHEN {REACHED}({{}}) THEN NULL ELSE "), (self._end_of(place - 1), " END "))
         what = f"{word} of CASE is never taken"
-        self._found.append(MeasuredBranch(self._begin_of(inner.keyword), word, what, edits))
+        self._measured.append(MeasuredBranch(self._begin_of(inner.keyword), word, what, edits))
         inner.begin = -1
 
     def _end_where(self, place: int) -> None:
@@ -142,7 +142,7 @@ class _Scan:
         keyword, end = self._begin_of(inner.keyword), self._end_of(place - 1)
         passed = ((inner.begin, " CASE WHEN "), (end, f" THEN NOT {REACHED}({{}})"))
         filtered = ((end, f" ELSE {REACHED}({{}}) END "),)
-        self._found += [
+        self._measured += [
             MeasuredBranch(keyword, "WHERE", "WHERE is never true", passed),
             MeasuredBranch(keyword, "WHERE", "WHERE is never false", filtered),
         ]

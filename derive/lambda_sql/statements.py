@@ -406,21 +406,21 @@ def _inspect(db: apsw.Connection, text: str) -> _Inspected:
     Raises:
         BindingsError: the statement has a parameter without a name.
     """
-    told: list[_Inspected] = []
+    inspected: list[_Inspected] = []
 
     def look(cursor: apsw.Cursor, statement: str, _: apsw.Bindings | None) -> bool:
         described = cursor.description_full
         columns = tuple(column[0] for column in described)
         origins = tuple((column[3], column[4]) if column[3] and column[4] else None for column in described)
         parameters = tuple(map(str, cursor.bindings_names))
-        told.append(_Inspected(statement, parameters, columns, origins, bool(cursor.is_explain)))
+        inspected.append(_Inspected(statement, parameters, columns, origins, bool(cursor.is_explain)))
         return False
 
     cursor = db.cursor()
     cursor.exec_trace = look
     with suppress(apsw.ExecTraceAbort):
         cursor.execute(text, _Nulls(), can_cache=False)
-    return told[0]
+    return inspected[0]
 
 
 def _refused_position(guard: Guard, script: Script, begin: int) -> Position:

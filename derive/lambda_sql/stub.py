@@ -108,8 +108,8 @@ def _describe(projection: ProjectionSpec) -> str:
     kind = "Key" if projection.is_key else "Partitioned field" if projection.is_partition else "Field"
     where = projection.pointer or "the root"
     texts = [text for text in (projection.title, projection.description) if text]
-    said = [words for text in texts if (words := " ".join(text.split()))]
-    return "; ".join([f"{kind} {projection.field} at {where}: {_types(projection)}", *said])
+    notes = [words for text in texts if (words := " ".join(text.split()))]
+    return "; ".join([f"{kind} {projection.field} at {where}: {_types(projection)}", *notes])
 
 
 def _types(projection: ProjectionSpec) -> str:

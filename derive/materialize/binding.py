@@ -211,8 +211,8 @@ class _Value:
             packed = pc.if_else(pa.array(is_other), pack_array(_other_numbers(column, is_other)), packed)
         looked = np.flatnonzero(codes == LOOK)
         if len(looked):
-            told = self.of_documents(rows.take(looked).documents(), rows.adjusted[looked])
-            packed = pc.replace_with_mask(packed, pa.array(codes == LOOK), told)
+            packed_again = self.of_documents(rows.take(looked).documents(), rows.adjusted[looked])
+            packed = pc.replace_with_mask(packed, pa.array(codes == LOOK), packed_again)
         return packed
 
 

@@ -153,13 +153,13 @@ class _Selector:
             if (requiring or pointer in self._key) and not self._take(names):
                 if any(self._is_unsatisfiable(name) for name in names):
                     continue  # the conflict is already reported
-                told = next(iter(requiring), names[0])
+                decisive = next(iter(requiring), names[0])
                 needs = "the connector requires it" if requiring else "it is part of the key"
                 excluded = [name for name in names if name in self._excluded]
-                at = next(iter(excluded), told)
+                at = next(iter(excluded), decisive)
                 where = f"'{pointer}'" if pointer else "the whole document"
                 why = "is excluded" if excluded else "cannot be a field"
-                self._issue(at, f"{where} {why}, and {needs}", self._constraint(told))
+                self._issue(at, f"{where} {why}, and {needs}", self._constraint(decisive))
 
     def _take(self, names: Sequence[str]) -> bool:
         """Return whether a field of a location is selected.

@@ -59,7 +59,7 @@ class ConnectorProcess:
         should_wait: Callable[[], bool] = lambda: True,
     ) -> None:
         self._name, self._report = name, report
-        self._said: deque[str] = deque(maxlen=_LINES)
+        self._output: deque[str] = deque(maxlen=_LINES)
         try:
             self._process = Popen(
                 command,
@@ -92,9 +92,9 @@ class ConnectorProcess:
         return self._process.poll()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the last lines of standard error, and of standard output after the address."""
-        return "\n".join(self._said)
+        return "\n".join(self._output)
 
     @property
     def is_stopped(self) -> bool:
@@ -110,7 +110,7 @@ class ConnectorProcess:
         for reader in self._readers:
             reader.join(1.0)  # until its last output is read
         ended = f"{self._name} has ended ({_code(self._process.returncode)})"
-        return f"{ended}:\n{self.said}" if self.said else ended
+        return f"{ended}:\n{self.output}" if self.output else ended
 
     def close(self) -> None:
         """End the process, and wait until it has ended."""
@@ -142,7 +142,7 @@ class ConnectorProcess:
         death = self.death(1.0)
         self.close()
         late = f"{self._name} did not print its address within {seconds:g} s"
-        last_words = f"{late}:\n{self.said}" if self.said else late
+        last_words = f"{late}:\n{self.output}" if self.output else late
         raise TaskError(death.replace(" has ended", " ended before it was ready", 1) if death else last_words)
 
     def _read_output(self, stream: IO[bytes], addresses: SimpleQueue[str | None]) -> None:
@@ -150,12 +150,12 @@ class ConnectorProcess:
             if _ADDRESS.fullmatch(line):
                 addresses.put(line)
             else:
-                self._said.append(line)
+                self._output.append(line)
         addresses.put(None)
 
     def _read_errors(self, stream: IO[bytes]) -> None:
         for line in _lines(stream):
-            self._said.append(line)
+            self._output.append(line)
             self._report(line)
 
 

@@ -287,8 +287,8 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
     bindings = [CompiledBinding(*pair) for pair in zip(plan.bindings, reading.places, strict=True)]
     with translated(plan.root), owned(folder, plan.attempt(attempt)):
         _require_run(plan)  # so that a run that was fenced long ago does not disturb the present one
-        tell = partial(TaskLog(plan.root, plan.spec.name).write, "warn")
-        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, tell)
+        log = partial(TaskLog(plan.root, plan.spec.name).write, "warn")
+        wire = _opening[key] = GrpcWire(connectors().connect(plan.spec.endpoint), plan.secrets, log)
         try:
             token = plan.tokens.get(number)
             folder_identity = identity_of(plan.root)
@@ -297,7 +297,7 @@ def _open(key: _Key, plan: StorePlan, number: int, attempt: int) -> _Warm:
             _require_run(plan)
             _require_no_foreign_rows(plan, number, stream.token)
             if stream.clearing and stream.is_new:
-                tell(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
+                log(_CLEARING.format(", ".join(f"'{key}'" for key in sorted(stream.clearing))))
         except BaseException:
             wire.close()
             raise

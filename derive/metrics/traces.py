@@ -68,7 +68,7 @@ class TracingObserver:
         span.end(at)
 
     def failed(self, task: str, error: FlowError) -> None:
-        """Record the span of a transaction that has failed; messages of errors may quote documents, so none is sent."""
+        """Record the span of a transaction that has failed, without the message, which may quote documents."""
         from opentelemetry.trace import Status, StatusCode
 
         now = time.time_ns()

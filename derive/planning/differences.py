@@ -171,14 +171,14 @@ def _state_key(transform: Any) -> str:
 
 
 def _transforms(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
-    olds = {transform["input"]["name"]: transform for transform in before["transforms"]}
-    news = {transform["input"]["name"]: transform for transform in after["transforms"]}
-    gone = dict.fromkeys(name for name in olds if name not in news)
+    older = {transform["input"]["name"]: transform for transform in before["transforms"]}
+    newer = {transform["input"]["name"]: transform for transform in after["transforms"]}
+    gone = dict.fromkeys(name for name in older if name not in newer)
     order: list[str] = []
-    for name, new in news.items():
-        old, key = olds.get(name), _state_key(new)
+    for name, new in newer.items():
+        old, key = older.get(name), _state_key(new)
         if old is None and new["formerly"] in gone:
-            old = olds[new["formerly"]]
+            old = older[new["formerly"]]
             del gone[new["formerly"]]
             meaning = "continues where it stopped, because of 'formerly'"
             yield Change(f"{name}: name", "nothing", meaning, old["input"]["name"], name, key=key)
@@ -187,7 +187,7 @@ def _transforms(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
             yield from _transform(name, old, new, facts)
             continue
         likely = facts.formers.get(name)
-        likeness = next((other for other in gone if other == likely or _is_like(olds[other], new)), None)
+        likeness = next((other for other in gone if other == likely or _is_like(older[other], new)), None)
         documents = facts.rereads.get(key)
         effect: Effect = "nothing" if documents is None else "from the start"
         start = f"reads '{new['input']['source']}' from its start"
@@ -199,12 +199,12 @@ def _transforms(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
             del gone[likeness]
             meaning = f"'{likeness}' under another name, by likeness: {meaning}"
             yield Change(f"{name}: name", effect, meaning, likeness, name, (), key, documents)
-            yield from _transform(name, olds[likeness], new, facts)
+            yield from _transform(name, older[likeness], new, facts)
     for name in gone:
         meaning = "its published documents stay, and it reads no more documents"
-        yield Change(name, "nothing", meaning, "removed", None, text_diff(olds[name]["script"], None), name)
-    if order != [name for name in olds if name in order]:
-        yield Change("order of transforms", "new documents", _READ_ONLY, [*olds], [*news])
+        yield Change(name, "nothing", meaning, "removed", None, text_diff(older[name]["script"], None), name)
+    if order != [name for name in older if name in order]:
+        yield Change("order of transforms", "new documents", _READ_ONLY, [*older], [*newer])
 
 
 def _is_like(old: Any, new: Any) -> bool:
@@ -312,9 +312,9 @@ def _configuration(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
         yield Change("using", "new documents", _STAYS, before["connector"], after["connector"])
         return
     old, new = before["connector_config"] or {}, after["connector_config"] or {}
-    olds, news = old.get("migrations"), new.get("migrations")
-    if isinstance(olds, list) and isinstance(news, list):
-        yield from _migrations(olds, news, facts)
+    older, newer = old.get("migrations"), new.get("migrations")
+    if isinstance(older, list) and isinstance(newer, list):
+        yield from _migrations(older, newer, facts)
     for name in dict.fromkeys([*old, *new]):
         was, now = old.get(name), new.get(name)
         if name == "migrations" or was == now:
@@ -327,9 +327,9 @@ def _configuration(before: Any, after: Any, facts: Facts) -> Iterator[Change]:
             yield Change(name, "new documents", _NEW_ONLY, was, now)
 
 
-def _migrations(olds: list[str], news: list[str], facts: Facts) -> Iterator[Change]:
-    for index in range(max(len(olds), len(news))):
-        old, new = (texts[index] if index < len(texts) else None for texts in (olds, news))
+def _migrations(older: list[str], newer: list[str], facts: Facts) -> Iterator[Change]:
+    for index in range(max(len(older), len(newer))):
+        old, new = (texts[index] if index < len(texts) else None for texts in (older, newer))
         if old == new:
             continue
         effect: Effect = "new documents"
@@ -345,8 +345,8 @@ _FILES = ("imports", "files")
 """Properties of a module's configuration that hold files, each with its path and its content in base64."""
 
 
-def _files(olds: list[Any], news: list[Any]) -> Iterator[Change]:
-    before, after = ({file["path"]: file["content"] for file in files} for files in (olds, news))
+def _files(older: list[Any], newer: list[Any]) -> Iterator[Change]:
+    before, after = ({file["path"]: file["content"] for file in files} for files in (older, newer))
     for path in dict.fromkeys([*before, *after]):
         if before.get(path) != after.get(path):
             was, now = _text(before.get(path)), _text(after.get(path))
@@ -476,18 +476,18 @@ def definition_changes(before: Any, after: Any) -> Iterator[Change]:
         after: the present definition, parsed.
     """
     yield from _endpoint(before["endpoint"], after["endpoint"])
-    olds, news = ({one["input"]["name"]: one for one in definition["bindings"]} for definition in (before, after))
-    for name, new in news.items():
-        if name in olds:
-            yield from _binding(name, olds[name], new)
-    for name in olds:
-        if name not in news:
+    older, newer = ({one["input"]["name"]: one for one in definition["bindings"]} for definition in (before, after))
+    for name, new in newer.items():
+        if name in older:
+            yield from _binding(name, older[name], new)
+    for name in older:
+        if name not in newer:
             meaning = (
                 "its table stays, and gets no more documents; a binding that comes back continues where it stopped"
             )
             yield Change(name, "nothing", meaning, "removed", None)
-    if [name for name in olds if name in news] != [name for name in news if name in olds]:
-        yield Change("order of bindings", "nothing", "no effect on stored rows", [*olds], [*news])
+    if [name for name in older if name in newer] != [name for name in newer if name in older]:
+        yield Change("order of bindings", "nothing", "no effect on stored rows", [*older], [*newer])
     if before["tick"] != after["tick"]:
         ticks = format_duration(before["tick"]), format_duration(after["tick"])
         yield Change("shards.maxTxnDuration", "nothing", "no effect on stored rows", *ticks)

@@ -95,8 +95,8 @@ def find_edits(
     if state is None:
         return ()
     if isinstance(spec, DerivationSpec):
-        told = {edit.former for edit in unaccepted if edit.former is not None}
-        return edits_of(spec, state, reset=reset, told=told)
+        reported = {edit.former for edit in unaccepted if edit.former is not None}
+        return edits_of(spec, state, reset=reset, reported=reported)
     from derive.engine.stored_bindings import remembered_edits  # imports gRPC
 
     return remembered_edits(spec, state)

@@ -57,7 +57,7 @@ class Effect:
         document: the document; empty for the end of a tick.
         published: published documents, in order.
         changes: changes of state.
-        said: level and text of each message.
+        messages: level and text of each message.
     """
 
     task: str
@@ -68,7 +68,7 @@ class Effect:
     document: Document
     published: tuple[Document, ...]
     changes: tuple[Change, ...]
-    said: tuple[tuple[Level, str], ...]
+    messages: tuple[tuple[Level, str], ...]
 
 
 Report: TypeAlias = Callable[[Effect], None]
@@ -92,14 +92,14 @@ class Recorder:
     def __call__(self, spec: DerivationSpec, database: apsw.Connection, _: Log, opened: Opened) -> DeriveSession:
         """Open a recording session; messages of lambdas become a part of effects, and are not logged."""
         rows = RowChanges(database) if self._has_state else None
-        said: list[tuple[Level, str]] = []
-        session = opened(spec, database, lambda level, text: said.append((level, text)))
+        messages: list[tuple[Level, str]] = []
+        session = opened(spec, database, lambda level, text: messages.append((level, text)))
         redactor = redactor_of(spec.collection, self._root)
         if spec.quarantines and isinstance(session, RevertibleSession):
-            recording = _RevertibleRecording(spec, session, said, rows, redactor, self._report)
+            recording = _RevertibleRecording(spec, session, messages, rows, redactor, self._report)
             recording.revertible = session
             return recording
-        return _RecordingSession(spec, session, said, rows, redactor, self._report)
+        return _RecordingSession(spec, session, messages, rows, redactor, self._report)
 
 
 class _RecordingSession:
@@ -108,7 +108,7 @@ class _RecordingSession:
     Args:
         spec: the derivation.
         session: the other session.
-        said: receives the messages of its lambdas.
+        messages: receives the messages of its lambdas.
         rows: changed rows of its database; None to record no state.
         redactor: redactor of published documents; None for none.
         report: receives effects.
@@ -118,14 +118,14 @@ class _RecordingSession:
         self,
         spec: DerivationSpec,
         session: DeriveSession,
-        said: list[tuple[Level, str]],
+        messages: list[tuple[Level, str]],
         rows: RowChanges | None,
         redactor: Redactor | None,
         report: Report,
     ) -> None:
         self._spec = spec
         self._session = session
-        self._said = said
+        self._messages = messages
         self._rows = rows
         self._redactor = redactor
         self._report = report
@@ -152,20 +152,20 @@ class _RecordingSession:
 
     def _effect(self, transform: int, batch: ReadBatch, published: list[Document]) -> Effect:
         is_end = transform == len(self._spec.transforms)
-        told = None if is_end else self._spec.transforms[transform]
-        said = tuple(self._said)
-        self._said.clear()
+        called = None if is_end else self._spec.transforms[transform]
+        messages = tuple(self._messages)
+        self._messages.clear()
         shown = published if self._redactor is None else list(map(self._redactor.redact, published))
         return Effect(
             task=self._spec.name,
-            transform=told.name if told else None,
-            source=told.input.source if told else None,
+            transform=called.name if called else None,
+            source=called.input.source if called else None,
             published_at=batch.published[0],
             at=batch.clocks[0],
             document=batch.documents[0],
             published=tuple(shown),
             changes=tuple(self._changes()),
-            said=said,
+            messages=messages,
         )
 
     def _changes(self) -> Iterator[Change]:
@@ -206,13 +206,13 @@ class _RevertibleRecording(_RecordingSession):
         self,
         spec: DerivationSpec,
         session: DeriveSession,
-        said: list[tuple[Level, str]],
+        messages: list[tuple[Level, str]],
         rows: RowChanges | None,
         redactor: Redactor | None,
         report: Report,
     ) -> None:
         self._effects: list[Effect] = []
-        super().__init__(spec, session, said, rows, redactor, self._effects.append)
+        super().__init__(spec, session, messages, rows, redactor, self._effects.append)
         self._kept = report
 
     def mark(self) -> None:
@@ -229,7 +229,7 @@ class _RevertibleRecording(_RecordingSession):
     def undo(self) -> None:
         """Return to the state at the mark, without the effects since then."""
         self.revertible.undo()
-        for recorded in (self._effects, self._said):
+        for recorded in (self._effects, self._messages):
             recorded.clear()
         if self._rows is not None:
             self._rows.forget()

@@ -132,10 +132,10 @@ class _Copy:
 
     def write(self, rows: ReadRows) -> None:
         """Add rows, in order."""
-        told = with_deletions(rows)
-        clocks, _, seqs, keys = told.lists()
-        documents = told.documents()
-        written = WrittenRows.of(clocks, seqs, keys, told.texts, self._labels(documents))
+        marked = with_deletions(rows)
+        clocks, _, seqs, keys = marked.lists()
+        documents = marked.documents()
+        written = WrittenRows.of(clocks, seqs, keys, marked.texts, self._labels(documents))
         self._writer.write(written.with_fields(self._fields(documents)))
         self._end = clocks[-1] + 1
 

@@ -207,7 +207,7 @@ class Discovery:
         return self._root.schema()
 
     def key(self) -> KeyChoice:
-        """Return the likely key: the fewest fields that are unique, and among these the ones named like identifiers."""
+        """Return the likely key: the fewest fields that are unique together, preferably with names of identifiers."""
         fields = sorted(self._fields, key=self._rank)
         codes: dict[str, npt.NDArray[np.int64]] = {}
         for at in fields:

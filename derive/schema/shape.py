@@ -58,7 +58,7 @@ def distinct(values: Iterable[JSON]) -> Values:
 
 
 def common(left: Values, right: Values) -> Values:
-    """Return the values on both sides."""
+    """Return the values that both sides permit."""
     return tuple(value for value in left if any(compare(value, other) == 0 for other in right))
 
 

@@ -110,8 +110,8 @@ def _unchecked(runs: Sequence[SourceRun], transforms: Sequence[int]) -> np.ndarr
     marks = [run.origin.unchecked(run.numbers) for run in runs]
     if all(mark is None for mark in marks):
         return np.zeros(len(transforms), dtype=bool)
-    told = [[False] * len(run) if mark is None else mark for mark, run in zip(marks, runs, strict=True)]
-    return np.array(_in_turns(told, runs, transforms), dtype=bool)
+    marked = [[False] * len(run) if mark is None else mark for mark, run in zip(marks, runs, strict=True)]
+    return np.array(_in_turns(marked, runs, transforms), dtype=bool)
 
 
 def _in_turns(columns: Sequence[Sequence[Any]], runs: Sequence[SourceRun], transforms: Sequence[int]) -> Sequence[Any]:

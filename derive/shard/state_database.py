@@ -141,14 +141,14 @@ def fault_of(path: Path, committed: str) -> str | None:
     try:
         db = open_database(path)
         try:
-            told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+            results = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
             at = token_of(db)
         finally:
             db.close(True)
     except apsw.Error as exc:
         return str(exc)
-    if told != ["ok"]:
-        return "; ".join(told)
+    if results != ["ok"]:
+        return "; ".join(results)
     return None if at == committed else f"the database is at the transaction {at}, but {committed} was committed"
 
 

@@ -69,7 +69,10 @@ class Pages:
             numbers = self.numbers[begin : begin + step]
             pages = self.rows[begin : begin + len(numbers)].tobytes()
             if len(pages) != len(numbers) * self.page_bytes:
-                raise StorageError("a state database was truncated while it was read")
+                raise StorageError(
+                    "a state database was truncated during a read",
+                    hint="run the command again; if the error returns, restore a backup: flowctl restore",
+                )
             body = numbers.astype("<u4").tobytes() + pages
             head = _HEAD.pack(_TAG, self.page_bytes, self.count, len(numbers))
             yield head + _codec().compress(body, asbytes=True)

@@ -209,9 +209,9 @@ def _needed() -> list[Distribution]:
     waiting = [Requirement(name) for name in (PACKAGE, *sorted(connectors))]
     needed, known = dict[str, Distribution](), set[tuple[str, str]]()
     while waiting:
-        wanted = waiting.pop()
-        name = canonicalize_name(wanted.name)
-        extras = {"", *wanted.extras} - {extra for other, extra in known if other == name}
+        required = waiting.pop()
+        name = canonicalize_name(required.name)
+        extras = {"", *required.extras} - {extra for other, extra in known if other == name}
         if name in _ONLY_OF_DRIVERS or not extras:
             continue
         known |= {(name, extra) for extra in extras}

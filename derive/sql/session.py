@@ -101,7 +101,7 @@ class SqlSession:
     async def prepare(self, text: str, oids: Sequence[int]) -> Prepared:
         """Prepare one statement."""
         state = self._state
-        state.go_on()
+        state.begin_statement()
         try:
             if len(text) <= MOST_CHARACTERS:
                 return planned(state, text, oids).prepared()
@@ -131,7 +131,7 @@ class SqlSession:
 
     async def execute(self, prepared: Prepared, arguments: Sequence[Datum]) -> Result:
         """Execute a statement."""
-        self._state.go_on()
+        self._state.begin_statement()
         before = prepared.plan
         assert isinstance(before, Plan)
         if self._state.is_failed and not isinstance(before.statement, Commit | Rollback | RollbackTo):
@@ -161,7 +161,7 @@ class SqlSession:
         """Execute an INSERT of a row that `inserts_at_once` takes."""
         insert = self._row_insert(prepared.plan)
         assert insert is not None
-        self._state.go_on()
+        self._state.begin_statement()
         return insert.execute(self._state, arguments)
 
     def _row_insert(self, plan: object) -> RowInsert | None:
@@ -192,7 +192,7 @@ class SqlSession:
     async def end_implicit(self) -> None:
         """Commit the implicit transaction."""
         if not self._state.is_explicit:
-            self._state.go_on()
+            self._state.begin_statement()
             with self._state.interruptible():
                 await self._state.commit()
 

@@ -87,7 +87,7 @@ class Blobs(Protocol):
         """Return the paths of the blobs below a folder that match a pathlib pattern."""
 
     def delete(self, paths: Iterable[str]) -> int:
-        """Delete the existing blobs among these, and return the number of paths."""
+        """Delete the blobs at paths, and return the number of paths. A path without a blob is no error."""
 
 
 @cache

@@ -51,7 +51,7 @@ class MergeSizes:
     Attributes:
         small_documents: a segment is small if it has fewer documents than this, and fewer bytes than `small_bytes`.
         small_bytes: see `small_documents`.
-        large_documents: a merged segment is large enough with this many documents, or with `large_bytes`.
+        large_documents: a merged segment with at least these documents, or with `large_bytes`, is large enough.
         large_bytes: see `large_documents`.
     """
 

@@ -475,7 +475,7 @@ class Store:
         return self._metadata.commit(body, wakes=True)
 
     def load(self, name: str, load_id: str | None) -> Load | None:
-        """Return the present load of a collection with an identifier; None for none, or if it was undone."""
+        """Return the load of a collection with an identifier; None if no load has it, or if the load was undone."""
         with self._metadata.snapshot() as db:
             return find_load(db, name, load_id)
 

@@ -34,8 +34,8 @@ class Limits:
         segments: limit for the segments of a transaction, because each is described in the plan, and is opened.
         slice_documents: approximate limit for the documents of a slice, large compared to the cost of a Spark task.
         small_documents: greatest number of documents for which one task is faster than two tasks.
-        small_bytes: greatest number of bytes of such a read.
-        small_segments: greatest number of segments of such a read.
+        small_bytes: greatest number of bytes for which one task is faster than two tasks.
+        small_segments: greatest number of segments for which one task is faster than two tasks.
     """
 
     documents: int = 2_000_000
@@ -78,7 +78,7 @@ class Size:
     Attributes:
         documents: number of documents.
         bytes: bytes as stored.
-        segments: number of segments with such documents.
+        segments: number of segments that contain the documents.
     """
 
     documents: int

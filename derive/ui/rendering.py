@@ -46,7 +46,10 @@ _NOTE_CHARACTERS = 20
 
 
 def cut(text: str, most: int = MOST_CHARACTERS) -> str:
-    """Return a text; of a longer text, the beginning, and a note unless the rest is as short as the note.
+    """Return a text; if it is long, its beginning, and the number of the other characters.
+
+    A text whose other characters need no more space than the number is returned whole.
+
 
     >>> cut("abcdefghijklmnopqrstuvwxyz", most=4), cut("abcdef", most=4)
     ('abcd … 22 more characters', 'abcdef')

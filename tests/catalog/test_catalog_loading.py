@@ -449,7 +449,7 @@ def test_remote_catalog_cannot_name_local_files(page: str, tmp_path: Path, addre
 
     [issue] = loader.report.issues
     assert issue.code == "E003"
-    assert issue.message.endswith("a catalog at an http(s) address may name files at such addresses only")
+    assert issue.message.endswith("a catalog at an http(s) address may name only files at http(s) addresses")
 
 
 @pytest.mark.parametrize("reference", ["/dev/zero", "file:///dev/zero"])

@@ -133,7 +133,7 @@ RULES = [
     # Selectors
     Rule("a selected field is a partition", "include: {part: [x]}", "include: {who: [x]}", "exclude: {part: [x]}", ("E306", 21, 59, "'who' is not a logical partition of 'a/source'"), "declare it there: 'projections: {who: {location: /who, partition: true}}'"),
     Rule("a selected field exists", "include: {part: [x]}", "include: {parts: [x]}", "include: {part: []}", ("E309", 21, 59, "'a/source' has no field 'parts'"), "did you mean 'part'?"),
-    Rule("a selected value has the field's type", "include: {part: [x]}", "include: {part: [x, 5]}", "include: {part: [x, '5']}", ("E310", 21, 69, "the logical partition 'part' cannot be 5: it is string")),
+    Rule("a selected value has the field's type", "include: {part: [x]}", "include: {part: [x, 5]}", "include: {part: [x, '5']}", ("E310", 21, 69, "the logical partition 'part' cannot be 5: its type is string")),
     Rule("a selected value is not empty", "include: {part: [x]}", "exclude: {part: ['']}", "exclude: {part: [' ']}", ("E311", 21, 66, "the logical partition 'part' cannot be selected by an empty string")),
     Rule("a verified selection is checked, too", "collection: a/derived,", "collection: {name: a/derived, partitions: {include: {id: [1]}}},", "collection: {name: a/derived, partitions: {}},", ("E306", 31, 69, "'id' is not a logical partition of 'a/derived'")),
     # Schemas

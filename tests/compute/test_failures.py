@@ -59,22 +59,22 @@ def test_input_updates_survive_a_failure(orders: Changing, customers: Changing, 
         with pytest.raises(SqlError) as caught:
             instance.frontiers(9)
         assert caught.value.sqlstate == "53100"
-        assert instance.can_go_on(9)
-        assert not instance.can_go_on(10)
+        assert instance.can_resume(9)
+        assert not instance.can_resume(10)
         customers.seal(3)
         settled(instance)
         assert instance.frontiers(10) == (1, 3)  # which is of other sources
 
-        instance.go_on(9)
+        instance.resume(9)
         settled(instance)
-        assert instance.can_go_on(9)  # for another time, as there is no room yet
+        assert instance.can_resume(9)  # for another time, as there is no room yet
         instance._connection.pragma("max_page_count", ROOM)
         orders.change(5, names(10, 1))
         orders.seal(6)
-        instance.go_on(9)
+        instance.resume(9)
         settled(instance)
         assert instance.frontiers(9) == (1, 6)
-        assert not instance.can_go_on(9)
+        assert not instance.can_resume(9)
         view = Get(9, BY_NAME.types)
         counts = {row[1]: 1 for row, _ in (*names(1, 2), *names(10, 200))}
         assert rows_of(instance, view, 2) == {(row[1], 1): 1 for row, _ in names(1, 2)}
@@ -112,13 +112,13 @@ def test_dependents_with_a_later_as_of_wait_for_a_failed_view(orders: Changing, 
         orders.change(2, names(10, 200))
         orders.seal(4)
         settled(instance)
-        assert instance.can_go_on(9)
+        assert instance.can_resume(9)
         instance._connection.pragma("max_page_count", ROOM)
         instance.maintain(10, ORDERS, 3, {1: orders.since(3)})
         settled(instance)
         assert not instance.has_begun(10)
 
-        instance.go_on(9)
+        instance.resume(9)
         settled(instance)
         assert instance.has_begun(10)
         assert rows_of(instance, Get(10, ORDERS.types), 3) == dict([*names(0, 3), *names(10, 200)])

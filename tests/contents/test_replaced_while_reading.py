@@ -68,7 +68,7 @@ def test_read_of_a_collection_that_is_reset_meanwhile_is_fenced(
 
     in_between(monkeypatch, world.store, method, lambda: world.store.reset(["a/c"]), is_before=is_before)
 
-    with pytest.raises(FencedError, match="'a/c' was reset while it was read"):
+    with pytest.raises(FencedError, match="'a/c' was reset during the read"):
         list(read_rows(world.store, spec, ReadOptions(as_of=world.wall - 1)))
 
 

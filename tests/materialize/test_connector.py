@@ -378,7 +378,7 @@ def test_connector_process_prints_its_address() -> None:
 
     assert process.address.startswith("127.0.0.1:")
     assert process.ended is None
-    assert process.said == "a toy is ready"
+    assert process.output == "a toy is ready"
     assert process.death() is None
     process.close()
     assert process.ended is not None

@@ -126,7 +126,7 @@ def test_collection_reset_during_a_read_is_reported(tmp_path: Path) -> None:
         blobs_of(location).delete(segment.path for segment in read.segments)
         return reduced_locally(location, spec, read, tmp_path)
 
-    with pytest.raises(FencedError, match="'r/plain' was reset while it was read"):
+    with pytest.raises(FencedError, match="'r/plain' was reset during the read"):
         list(read_reduced(world.store, spec, ReadOptions(), reduced))
     world.store.close()
 

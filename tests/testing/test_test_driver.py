@@ -143,8 +143,8 @@ def test_test_results_have_messages_of_lambdas(catalog_of: Callable[..., Catalog
     (result,) = run_tests(catalog)
 
     assert result.failure is None, result.failure
-    assert [(each["level"], each["task"]) for each in result.said] == [("warn", "t/out")]
-    assert result.said[0]["message"].startswith("seen")
+    assert [(each["level"], each["task"]) for each in result.messages] == [("warn", "t/out")]
+    assert result.messages[0]["message"].startswith("seen")
 
 
 def test_documents_without_key_properties_are_matched_in_key_order(tmp_path: Path) -> None:

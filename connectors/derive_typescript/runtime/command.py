@@ -67,7 +67,7 @@ def needs_guards(spec: DerivationSpec) -> bool:
 
 
 def uses_libraries(spec: DerivationSpec) -> bool:
-    """Return whether a module may use libraries: its files or its import map name one."""
+    """Return whether a module may use libraries: it has an import map, or a file of it names a library."""
     config = config_of(spec)
     texts = [config.module.text.encode(), *(file.content or b"" for file in config.imports)]
     return bool(config.import_map) or any(_LIBRARY.search(text) for text in texts)

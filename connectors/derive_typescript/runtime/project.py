@@ -92,9 +92,9 @@ def _stamp(path: str | None) -> int:
     return 0
 
 
-def _failure(spec: DerivationSpec, said: str) -> Graph:
+def _failure(spec: DerivationSpec, output: str) -> Graph:
     module = module_of(spec)
-    message = f"'deno info' failed: {authored(module, said.strip()[-500:])}"
+    message = f"'deno info' failed: {authored(module, output.strip()[-500:])}"
     return Graph((Issue("E531", message, module.position),), complete=False)
 
 
@@ -239,9 +239,9 @@ def cache_modules(spec: DerivationSpec) -> list[str]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if run.returncode != 0:
-        said = authored(module, run.stderr.strip()[-1_000:])
+        output = authored(module, run.stderr.strip()[-1_000:])
         raise TaskError(
-            f"libraries of '{spec.name}' cannot be fetched: {said}",
+            f"libraries of '{spec.name}' cannot be fetched: {output}",
             position=position_in(module, run.stderr) or module.position,
         )
     return [line for line in run.stderr.splitlines() if line.startswith("Download ")]

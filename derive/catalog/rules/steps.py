@@ -198,8 +198,8 @@ class StepBuilder:
             document = redactor.redact(at.value) if redactor else at.value
             for which, validator in validators.items():
                 if not validator.is_valid(document):
-                    said = validator.violation(document).message.replace("fails its schema", f"fails its {which}")
-                    self._report.add("E604", said, at)
+                    message = validator.violation(document).message.replace("fails its schema", f"fails its {which}")
+                    self._report.add("E604", message, at)
 
     def _check_order(self, definition: StepDef, collection: CollectionSpec) -> None:
         # Documents without all key properties may be at any place, so they are skipped.

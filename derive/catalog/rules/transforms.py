@@ -70,7 +70,8 @@ def _check_value(partition: ProjectionSpec, at: Located, report: Report) -> None
     kind = type_of(at.value)
     if kind not in partition.types:
         allowed = ", ".join(sorted(partition.types))
-        report.add("E310", f"the logical partition '{partition.field}' cannot be {at.value!r}: it is {allowed}", at)
+        message = f"the logical partition '{partition.field}' cannot be {at.value!r}: its type is {allowed}"
+        report.add("E310", message, at)
     elif at.value == "":
         report.add("E311", f"the logical partition '{partition.field}' cannot be selected by an empty string", at)
 

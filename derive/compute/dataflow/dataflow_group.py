@@ -454,7 +454,7 @@ def _twin(operator: Operator, others: Iterable[DataflowGroup]) -> SourceOperator
 
 
 def _begin_all(new: Sequence[Operator], arranged: Collection[Operator]) -> None:
-    """Mark new operators as such, and choose how they compute their first rows."""
+    """Mark operators as new, and choose how they compute their first rows."""
     for operator in new:
         operator.is_new = True
         readers = [reader for reader in new if operator in reader.inputs]

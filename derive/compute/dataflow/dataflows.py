@@ -102,11 +102,11 @@ class GroupFailures:
         """Record the failure of a group."""
         self.failures[group.id] = failure
 
-    def can_go_on(self, group: DataflowGroup) -> bool:
+    def can_resume(self, group: DataflowGroup) -> bool:
         """Return whether a failed group can resume."""
         return group.id in self._waiting
 
-    def go_on(self, group: DataflowGroup) -> None:
+    def resume(self, group: DataflowGroup) -> None:
         """Resume a failed group if possible: the cause of the failure may be gone."""
         if group.id in self._waiting:
             self.forget(group)
@@ -217,15 +217,15 @@ class Dataflows:
         slow, self._failures.slow = self._failures.slow, set()
         return slow
 
-    def can_go_on(self, identifier: GlobalId) -> bool:
+    def can_resume(self, identifier: GlobalId) -> bool:
         """Return whether a failed dataflow can resume."""
         dataflow = self.maintained.get(identifier)
-        return dataflow is not None and self._failures.can_go_on(dataflow.group)
+        return dataflow is not None and self._failures.can_resume(dataflow.group)
 
-    def go_on(self, identifier: GlobalId) -> None:
+    def resume(self, identifier: GlobalId) -> None:
         """Resume a failed dataflow with its whole group, if possible."""
         if dataflow := self.maintained.get(identifier):
-            self._failures.go_on(dataflow.group)
+            self._failures.resume(dataflow.group)
 
     def _restore(self) -> None:
         execute = self._connection.execute
@@ -266,7 +266,7 @@ class Dataflows:
 
     def request(self, identifier: GlobalId, request: DataflowRequest) -> None:
         """Request to maintain a relation; an existing dataflow of the same relation continues."""
-        self.go_on(identifier)
+        self.resume(identifier)
         dataflow = self.maintained.get(identifier)
         if dataflow is not None:
             is_kept = dataflow.relation == request.relation and dataflow.since <= request.as_of < dataflow.group.upper
@@ -388,7 +388,7 @@ class Dataflows:
         if group is not None:
             # A failed group that resumes later would process times again that the first rows of the new dataflow
             # include.
-            is_over = group.id in self.broken and not self._failures.can_go_on(group)
+            is_over = group.id in self.broken and not self._failures.can_resume(group)
             if group.upper <= time and not is_over:
                 return False
             time = group.upper - 1
@@ -519,7 +519,7 @@ class Dataflows:
             upper = hydration.order.time + 1
             self._take_over(DataflowGroup(self._connection, number, sources, upper, self._watch), hydration)
         for identifier, failure in hydration.failures.items():
-            if identifier not in hydration.wanted:
+            if identifier not in hydration.remaining:
                 continue
             is_alone = len(hydration.order.dataflows) == 1
             if is_alone or not isinstance(failure, SlowViewError) or not self._hydrations.try_alone(identifier):

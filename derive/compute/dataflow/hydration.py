@@ -76,7 +76,7 @@ class Hydration:
 
     Attributes:
         order: the task.
-        wanted: its dataflows that were not dropped meanwhile.
+        remaining: its dataflows that were not dropped meanwhile.
         failures: errors of dataflows, once the rows are computed.
         is_complete: whether the hydration is complete, so that the inputs can be polled.
         is_unwanted: whether the hydration was cancelled.
@@ -84,7 +84,7 @@ class Hydration:
 
     def __init__(self, connection: apsw.Connection, order: Order, stage: Stage) -> None:
         self.order = order
-        self.wanted = {first.identifier for first in order.dataflows}
+        self.remaining = {first.identifier for first in order.dataflows}
         self.failures: Mapping[GlobalId, FlowError] = {}
         self._connection = connection
         order.folder.mkdir(parents=True)
@@ -136,7 +136,7 @@ class Hydration:
                 pass
             return True
         reach("hydration.completing")
-        self._adoption.complete({first.identifier for first in self.order.dataflows} - self.wanted)
+        self._adoption.complete({first.identifier for first in self.order.dataflows} - self.remaining)
         reach("hydration.completed")
         self._adoption = None
         self.is_complete = True
@@ -323,7 +323,7 @@ class Hydrations:
         """Yield the progress of large dataflows that have not started."""
         for identifier in [identifier for identifier, is_large in list(self._large.items()) if is_large]:
             since = self._since.get(identifier, 0)
-            current = next((one for one in list(self._running) if identifier in one.wanted), None)
+            current = next((one for one in list(self._running) if identifier in one.remaining), None)
             if current is not None:
                 yield Progress(identifier, current.stage, current.rows, since, current.running)
             else:
@@ -342,7 +342,7 @@ class Hydrations:
 
     def begins(self, identifier: GlobalId) -> bool:
         """Return whether this dataflow hydrates."""
-        return any(identifier in current.wanted for current in self._running)
+        return any(identifier in current.remaining for current in self._running)
 
     def begin(self, time: int, candidates: Sequence[Candidate], group: int, operator: int) -> tuple[int, int]:
         """Start a hydration of some of the candidates, all at one time.
@@ -413,8 +413,8 @@ class Hydrations:
         self._since.pop(identifier, None)
         self._alone.discard(identifier)
         for current in self._running:
-            is_last = current.wanted == {identifier}
-            current.wanted.discard(identifier)
+            is_last = current.remaining == {identifier}
+            current.remaining.discard(identifier)
             current.is_unwanted |= is_last or identifier in current.order.inputs
 
     def times_held(self, identifier: GlobalId) -> list[int]:
@@ -454,9 +454,9 @@ class Hydrations:
                 self._refilling = None
                 is_refilled(group, identifier, source, current.place(identifier), failure)
             elif failure is not None and len(current.order.dataflows) > 1:
-                self._alone |= current.wanted  # one of them may have ended the process
+                self._alone |= current.remaining  # one of them may have ended the process
             elif failure is not None:
-                for identifier in sorted(current.wanted):
+                for identifier in sorted(current.remaining):
                     is_failed(identifier, failure)
             elif current.is_complete:
                 is_over(current)

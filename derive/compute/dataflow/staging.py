@@ -299,7 +299,7 @@ def _carry_out_all(orders: Connection, answers: Connection, progress: Any) -> No
 
 def _carry_out(order: Order, progress: Any) -> tuple[_Json | None, Mapping[GlobalId, _Json]]:
     """Execute a task; return its error, and the errors of its dataflows."""
-    pause = _go_on
+    pause = _never_pause
     if not order.is_prompt:
         os.nice(_NICE)
         pause = Throttle(_WORK_SECONDS).pause
@@ -318,7 +318,7 @@ def _carry_out(order: Order, progress: Any) -> tuple[_Json | None, Mapping[Globa
     return None, {identifier: failure.to_json() for identifier, failure in failures.items()}
 
 
-def _go_on() -> None:
+def _never_pause() -> None:
     """Do not pause."""
 
 
@@ -332,7 +332,7 @@ def _end_with_parent() -> None:
 def carry_out(
     order: Order,
     count: Callable[[int], None] = lambda more: None,
-    pause: Callable[[], None] = _go_on,
+    pause: Callable[[], None] = _never_pause,
     note: Callable[[int], None] = lambda running: None,
 ) -> dict[GlobalId, FlowError]:
     """Execute a task; return the errors of its dataflows.
@@ -359,12 +359,12 @@ def carry_out(
 def _work_out(
     order: Order, inputs: _Inputs, pause: Callable[[], None], note: Callable[[int], None]
 ) -> dict[GlobalId, FlowError]:
-    def go_on() -> bool:
+    def paused() -> bool:
         pause()
         return False
 
     connection = open_staging(order.folder)
-    connection.set_progress_handler(go_on, _STEPS)
+    connection.set_progress_handler(paused, _STEPS)
     watch = Watch(connection, seconds=MOST_STAGED_SECONDS if order.is_limited else None, on_begin=note)
     groups: dict[int, DataflowGroup] = {}
     failures: dict[GlobalId, FlowError] = {}
@@ -516,7 +516,7 @@ class Adoption:
         self._connection = connection
         self._rows = 1_000
         self._last: Any = None
-        self._pause = _go_on if order.is_prompt else Throttle(_BATCH_SECONDS).pause
+        self._pause = _never_pause if order.is_prompt else Throttle(_BATCH_SECONDS).pause
         self._most_at_once = _MOST_AT_ONCE if order.is_prompt else 0
         self._columns: tuple[Sequence[str], Sequence[str]] | None = None
         self.loaded = 0
@@ -591,12 +591,12 @@ class Adoption:
         self._last = execute(f"SELECT {order} FROM main.{table} ORDER BY {falling} LIMIT 1").fetchone()
         return count
 
-    def complete(self, unwanted: Collection[GlobalId]) -> None:
-        """Register the copied tables in one transaction; `unwanted` dataflows are not registered."""
+    def complete(self, dropped: Collection[GlobalId]) -> None:
+        """Register the copied tables in one transaction; `dropped` dataflows are not registered."""
         with self._connection:
             for table in _NAMED:
-                wanted = f" WHERE id NOT IN ({', '.join(map(str, unwanted))})" if table == "dataflows" else ""
-                self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {self._staged}.{table}{wanted}")
+                condition = f" WHERE id NOT IN ({', '.join(map(str, dropped))})" if table == "dataflows" else ""
+                self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {self._staged}.{table}{condition}")
         self._connection.execute(f"DETACH {self._staged}")
 
     def cancel(self) -> None:

@@ -131,7 +131,7 @@ class BulkGroups:
     def rows_of_join(
         self, connection: apsw.Connection, outputs: Sequence[Expression], select: Select
     ) -> list[Row] | None:
-        """Return the same for the rows of a join that does not store its rows.
+        """Return for each group the values that `rows` returns, for the rows of a join that does not store its rows.
 
         Args:
             connection: connection to the database.

@@ -615,7 +615,7 @@ def _joined(
     Args:
         parts: terms of each part.
         predicates: predicates over the columns of all parts, side by side.
-        columns: for each column of the result, its index among these columns.
+        columns: for each column of the result, its index in the columns of all parts.
     """
     joined: Sequence[Term] = [Term((), (), ())]
     for terms in parts:

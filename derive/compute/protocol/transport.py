@@ -396,8 +396,8 @@ class Security:
 
         if self.token is None:
             return True
-        said = dict(context.invocation_metadata() or ()).get(_TOKEN, "")
-        return hmac.compare_digest(said if isinstance(said, bytes) else said.encode(), f"Bearer {self.token}".encode())
+        sent = dict(context.invocation_metadata() or ()).get(_TOKEN, "")
+        return hmac.compare_digest(sent if isinstance(sent, bytes) else sent.encode(), f"Bearer {self.token}".encode())
 
 
 OPEN = Security()

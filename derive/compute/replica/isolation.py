@@ -195,9 +195,9 @@ class Instances:
         else:
             view.remove()
 
-    def go_on(self, identifier: GlobalId) -> None:
+    def resume(self, identifier: GlobalId) -> None:
         """Resume a failed relation."""
-        self._of(identifier).go_on(identifier)
+        self._of(identifier).resume(identifier)
 
     def allow_compaction(self, identifier: GlobalId, since: int) -> None:
         """Allow compaction of times before `since`."""
@@ -235,9 +235,9 @@ class Instances:
         view = self._slow.get(identifier)
         return (view.failure if view is not None else None) or self._of(identifier).failure(identifier)
 
-    def can_go_on(self, identifier: GlobalId) -> bool:
+    def can_resume(self, identifier: GlobalId) -> bool:
         """Return whether a failed relation may be able to resume."""
-        return self._of(identifier).can_go_on(identifier)
+        return self._of(identifier).can_resume(identifier)
 
     def hydrations(self) -> tuple[Progress, ...]:
         """Return the progress of large relations that hydrate, and of isolated views."""

@@ -412,7 +412,7 @@ class Reconciler:
     def _try_again(self, identifier: GlobalId) -> None:
         """Resume or start a failed dataflow."""
         if self._instance.has_begun(identifier):
-            self._instance.go_on(identifier)
+            self._instance.resume(identifier)
         else:
             is_isolated = self._instance.is_isolated(identifier)
             self._instance.drop(identifier)
@@ -449,7 +449,7 @@ class Reconciler:
             self._report_failure(dataflow, failure or self._unwritten.get(identifier))
             has_begun = self._instance.has_begun(identifier)
             if failure is not None:
-                can_retry = not has_begun or self._instance.can_go_on(identifier)
+                can_retry = not has_begun or self._instance.can_resume(identifier)
                 if can_retry and not self._retries.is_waiting(identifier):
                     self._retries.fail(identifier)
             else:

@@ -371,7 +371,10 @@ _NOTHING: Json = object()
 def _any_pair(
     left: Node, right: Node, context: _Context, test: Callable[[Json, Json], bool | None], *, unwraps: bool
 ) -> bool | None:
-    """Return whether a pair of items fulfils a test: in lax mode the first such pair decides, in strict mode errors."""
+    """Return whether a pair of items passes a test; None if this is unknown.
+
+    Lax mode stops at the first pair that passes, and strict mode at the first unknown result.
+    """
     try:
         lefts = list(_unwrapped_values(left, context))
         rights = list((_unwrapped_values if unwraps else _values)(right, context))

@@ -461,7 +461,7 @@ class State:
         self._stopped.set()
         self._loop.call_soon_threadsafe(self._wake)
 
-    def go_on(self) -> None:
+    def begin_statement(self) -> None:
         """Begin a statement: clear the cancellation of the previous statement."""
         if self._stopped.is_set():  # `clear` takes a lock, and the check takes none
             self._stopped.clear()

@@ -286,8 +286,8 @@ class ComputeInstances:
             if folder is not None:
                 self._lock_of_folder.enter_context(locked(folder))
         except BusyError as error:  # a fenced server uses the folder for a short time
-            folder, told = None, "views are recomputed in a temporary folder, which ends with this server"
-            TaskLog(self._root, LOG).write("warn", f"{error.message}: {told}")
+            folder, consequence = None, "views are recomputed in a temporary folder, which ends with this server"
+            TaskLog(self._root, LOG).write("warn", f"{error.message}: {consequence}")
         self._worker = Worker(self._store, folder, "local", self._report)
         self.local = LocalReplica(self.controller, self._worker)
 

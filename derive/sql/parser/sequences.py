@@ -94,7 +94,10 @@ def parse_sequence(reader: TokenReader, if_not_exists: bool) -> CreateSequence:
 
 
 def parse_numbering(reader: TokenReader) -> CreateSequence | None:
-    """Read the options of an identity in parentheses; an empty name without SEQUENCE NAME, None without ( )."""
+    """Read the options of an identity column in parentheses; return None if there are no parentheses.
+
+    The name of the sequence is empty without the option SEQUENCE NAME.
+    """
     offset = reader.offset
     if not reader.accept_symbol("("):
         return None

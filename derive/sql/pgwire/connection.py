@@ -208,7 +208,7 @@ class Connection:
             async with asyncio.timeout(self._service.login_seconds):
                 conversation = await self._login()
             if conversation:
-                await conversation.go_on()
+                await conversation.run()
         except ConnectionEnded:
             if self._wire.is_stopped:
                 self._send_away(self._reason)

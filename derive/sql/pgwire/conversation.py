@@ -70,7 +70,7 @@ class Conversation:
             b"C": self._close,
         }
 
-    async def go_on(self) -> None:
+    async def run(self) -> None:
         """Answer messages until the client terminates.
 
         Raises:
@@ -125,11 +125,11 @@ class Conversation:
             raise failure from None
 
     def _answer(self, data: bytes) -> bytes | None:
-        """Return the answer on the fast path; None if `go_on` must process the messages."""
+        """Return the answer on the fast path; None if `run` must process the messages."""
         begun = time.perf_counter()
         try:
             answered = self._exchange.answer(data)
-        except Exception as error:  # `go_on` raises it again for the client
+        except Exception as error:  # `run` raises it again for the client
             self._work.note(error)
             return None
         if answered is None:

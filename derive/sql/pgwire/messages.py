@@ -65,7 +65,7 @@ def negotiate(options: Sequence[str]) -> bytes:
 
 
 def ready(status: bytes) -> bytes:
-    """Return a ReadyForQuery message."""
+    """Return a ReadyForQuery message. The status is `I` (idle), `T` (in a transaction) or `E` (in a failed one)."""
     return b"Z\0\0\0\5" + status
 
 
@@ -99,9 +99,9 @@ def copy_response(kind: bytes, columns: int, *, is_binary: bool = False) -> byte
     return message(kind, struct.pack("!bh", is_binary, columns) + struct.pack("!h", is_binary) * columns)
 
 
-def notice(said: Notice) -> bytes:
+def notice(sent: Notice) -> bytes:
     """Return a NoticeResponse message."""
-    fields = {"S": said.severity, "V": said.severity, "C": said.sqlstate, "M": said.message, "H": said.hint}
+    fields = {"S": sent.severity, "V": sent.severity, "C": sent.sqlstate, "M": sent.message, "H": sent.hint}
     return _report(b"N", fields)
 
 
@@ -251,7 +251,7 @@ def parse_of(body: bytes) -> Parse:
 
 
 def bind_of(body: bytes) -> Bind:
-    """Parse the body of a `Bind` message; because each execution has one, no `Body` is created."""
+    """Parse the body of a `Bind` message. It creates no `Body`, because it is called for each execution."""
     try:
         end_of_portal = body.index(b"\0")
         end_of_statement = body.index(b"\0", end_of_portal + 1)

@@ -107,12 +107,12 @@ class Exchange:
             sent = _unbase64(proof)
         except (ValueError, binascii.Error):
             raise _malformed("the proof is not base64") from None
-        said = f"{self._bare},{self._challenge},{unproved}".encode()
-        signature = _mac(self._verifier.stored_key, said)
+        exchanged = f"{self._bare},{self._challenge},{unproved}".encode()
+        signature = _mac(self._verifier.stored_key, exchanged)
         client_key = bytes(a ^ b for a, b in zip(sent, signature, strict=False))
         if not hmac.compare_digest(hashlib.sha256(client_key).digest(), self._verifier.stored_key):
             return None
-        return f"v={base64.b64encode(_mac(self._verifier.server_key, said)).decode()}"
+        return f"v={base64.b64encode(_mac(self._verifier.server_key, exchanged)).decode()}"
 
 
 def prepared(password: str) -> bytes:

@@ -118,8 +118,8 @@ class Delivery:
 
     async def _carry_out(self, portal: Portal, most: int, *, is_described: bool) -> str | None:
         result = await portal.begin(self._session)
-        for said in result.notices:
-            self._wire.send(messages.notice(said))
+        for notice in result.notices:
+            self._wire.send(messages.notice(notice))
         if result.copy_in:
             return result.tag(await self._copy_in(result, result.copy_in))
         if result.columns is None:

@@ -146,8 +146,8 @@ def _binary_encoder(column: ResultColumn) -> Encoder:
     if oid == _RECORD:
         return _record
     # The client's type may be narrower than the data's type: for example `integer` for a bigint.
-    told = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
-    return binary_function(told, column.modifier)
+    sent = pg_type.type if pg_type and kind in _PLAIN_INTEGERS and pg_type.type in _PLAIN_INTEGERS else kind
+    return binary_function(sent, column.modifier)
 
 
 def _datum_of_binary(oid: int, kind: Type, data: bytes) -> Datum:

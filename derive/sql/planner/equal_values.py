@@ -1,7 +1,8 @@
-"""Values of which equal ones may have several data: the intervals `24:00:00` and `1 day`, and texts as `character(n)`.
+"""Equal values with different data: the intervals `24:00:00` and `1 day`, and texts of type `character(n)`.
 
-Operators of the algebra compare data. The planner gives them a sort key in place of such an interval, which equal
-intervals share. A group of equal values shows its least datum, so that the shown datum depends only on the rows.
+Operators of the algebra compare data. In place of an interval, the planner gives the operators a sort key, which is
+the same for equal intervals. A group of equal values shows its least datum, so that the shown datum depends only on the
+rows.
 
 A value of `character(n)` is stored without trailing spaces. A text that is compared with it loses these, too. Patterns
 match the value with all its spaces.

@@ -186,7 +186,7 @@ def inferred_keys(table: NamedRelation, parts: Sequence[IndexPart], where: Defau
     for part in parts:
         if part.column is not None:
             column_named(table, part.column, part.offset)
-    wanted = {RowPlanner(table, NoNames(), _EXPRESSION).value(part.expression, "ON CONFLICT") for part in parts}
+    named = {RowPlanner(table, NoNames(), _EXPRESSION).value(part.expression, "ON CONFLICT") for part in parts}
     condition = None
     if where is not None:
         condition = RowPlanner(table, NoNames(), _PREDICATE).condition(where.expression, "WHERE", "ON CONFLICT")
@@ -194,6 +194,6 @@ def inferred_keys(table: NamedRelation, parts: Sequence[IndexPart], where: Defau
     for key in table.keys:
         texts = key.parts or tuple(map(quoted_name, key.columns))
         is_meant = key.condition is None or condition_of(table, key.condition) == condition
-        if is_meant and set(expressions_of(table, texts)) == wanted:
+        if is_meant and set(expressions_of(table, texts)) == named:
             keys.append(key)
     return tuple(keys)

@@ -1,6 +1,6 @@
-"""Rows as columns of subqueries: whether the row is there, and behind it a column for each field.
+"""Rows as columns of subqueries: a column that says whether the row exists, and then a column for each field.
 
-The names of a query's columns say which columns are fields: such a name begins with a character that no other name has.
+The name of a field's column begins with a character that no other name of a column has.
 """
 
 from __future__ import annotations

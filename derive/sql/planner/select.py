@@ -511,7 +511,7 @@ class SelectPlanner:
         return Filter(relation, grouping.over_groups(having.expression, having.references))
 
     def _dependent(self, keys: Sequence[Expression], having: Target | None) -> list[Expression]:
-        """Return the columns of the result that follow from grouping keys, because a primary key is among these."""
+        """Return the columns of the result that grouping keys determine, because they contain a primary key."""
         mentioned: dict[int, Expression] = {}
 
         def collect(part: Expression, depth: int) -> None:

@@ -104,7 +104,7 @@ class _BoundPlanner:
         self._order = order
 
     def plan_both(self, frame: WindowFrame) -> tuple[Bound, Bound]:
-        """Plan the bounds of a frame; if one of them adds its distance to sort keys, the other one does so, too.
+        """Plan both bounds of a frame. Either both add their distances to sort keys, or none.
 
         Raises:
             SqlError: as `plan`.

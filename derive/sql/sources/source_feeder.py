@@ -130,7 +130,7 @@ class IngestionThread:
     def _stored_position(self) -> Row:
         table = self._store.tables.table(self._source.position)
         if table is None:
-            raise FencedError("the source was dropped while it was read")
+            raise FencedError("the source was dropped during the read")
         (position,) = [row for rows in table_at(self._store, table, table.upper - 1) for row in rows]
         return position
 

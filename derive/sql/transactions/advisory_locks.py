@@ -66,7 +66,7 @@ class AdvisoryLocks:
         has_some = any(other.owner is owner for other in self._held.get(key, []))
         request = _Request(hold)
         requests.insert(0 if has_some else len(requests), request)
-        self._go_on(key)
+        self._grant(key)
         try:
             if not request.granted.done() and owner in self._waited_for(owner, set()):
                 raise SqlError("40P01", "deadlock detected", hint="Take the locks in the same order in all sessions.")
@@ -74,7 +74,7 @@ class AdvisoryLocks:
         except BaseException:
             if request in requests:
                 requests.remove(request)
-                self._go_on(key)
+                self._grant(key)
             else:
                 self.unlock(owner, key, is_shared=is_shared, is_of_transaction=is_of_transaction)
             raise
@@ -87,7 +87,7 @@ class AdvisoryLocks:
                 hold.count -= 1
                 if not hold.count:
                     self._held[key].remove(hold)
-                    self._go_on(key)
+                    self._grant(key)
                 return True
         return False
 
@@ -97,7 +97,7 @@ class AdvisoryLocks:
             kept = [hold for hold in holds if hold.owner is not owner or hold.is_of_transaction != is_of_transaction]
             if len(kept) < len(holds):
                 self._held[key] = kept
-                self._go_on(key)
+                self._grant(key)
 
     def _give(self, key: Key, hold: _Hold) -> None:
         for other in self._held.setdefault(key, []):
@@ -106,8 +106,8 @@ class AdvisoryLocks:
                 return
         self._held[key].append(hold)
 
-    def _go_on(self, key: Key) -> None:
-        """Grant a key to the requests that wait for it, as far as possible."""
+    def _grant(self, key: Key) -> None:
+        """Grant a key to the waiting requests, in their order, up to the first request that conflicts with a lock."""
         requests = self._requests.get(key, [])
         while requests and not self._is_hindered(key, requests[0].hold):
             request = requests.pop(0)

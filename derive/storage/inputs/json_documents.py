@@ -76,9 +76,9 @@ class _Scanner:
                 needs_comma = may_end = False
                 self._at += 1
             elif sign in b",]}" or (needs_comma and array is not None):
-                wanted = "',' or ']'" if needs_comma and array is not None else "a document"
+                expected = "',' or ']'" if needs_comma and array is not None else "a document"
                 column = self._at - self._line_begin + 1
-                yield number, DocumentError(f"expected {wanted}, but found '{chr(sign[0])}' in column {column}")
+                yield number, DocumentError(f"expected {expected}, but found '{chr(sign[0])}' in column {column}")
                 return
             else:
                 end = self._end()

@@ -80,8 +80,8 @@ def too_many_values(texts: Iterable[bytes], limit: int) -> DocumentError | None:
 
 def too_many(limit: int) -> DocumentError:
     """Return the error of a document with too many values."""
-    told = f"the document has more than {most_values(limit):,} values, the limit for {_shown(limit)}"
-    return DocumentError(f"{told}: --max-document-mib raises the limit")
+    message = f"the document has more than {most_values(limit):,} values, the limit for {_shown(limit)}"
+    return DocumentError(f"{message}: --max-document-mib raises the limit")
 
 
 def _shown(limit: int) -> str:

@@ -260,7 +260,12 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """The note of a task's fingerprints at the start of a run, and of later edits; both as in `TaskState`."""
+    """The note of the definition that a run uses from now on, recorded at its start and after each edit.
+
+    Attributes:
+        fingerprints: fingerprints of the definition, as in `TaskState`.
+        edits: edits of the definition, as in `TaskState`.
+    """
 
     fingerprints: Mapping[str, str]
     edits: Sequence[Edit]

@@ -150,7 +150,7 @@ def require_new(load: Load | None, file: LoadedFile) -> None:
 
 
 def find_load(db: Transaction, name: str, load_id: str | None) -> Load | None:
-    """Return the present load of a collection with an identifier; None for none, or if it was undone."""
+    """Return the load of a collection with an identifier; None if no load has it, or if the load was undone."""
     row: Any = db.execute(
         f"{_QUERY} WHERE collection.name = ? AND load_id = ? AND undone IS NULL", (name, load_id)
     ).fetchone()

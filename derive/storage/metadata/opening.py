@@ -134,7 +134,8 @@ class HostLock:
             if use and not use.host.is_same(self._host):
                 raise FencedError(
                     f"host '{use.host.name}' uses the data folder {self._root} now, because this host was silent for"
-                    f" {SILENT_SECONDS:.0f} s; this process commits nothing more"
+                    f" {SILENT_SECONDS:.0f} s; this process commits nothing more",
+                    hint="run the command on that host, or end the processes there first",
                 )
             if use and self._id in use.processes:
                 os.utime(descriptor)

@@ -383,10 +383,10 @@ class SqliteMetadata(Metadata):
     def damage(self) -> str | None:
         with closing(self._connect_again()) as db:
             try:
-                told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
+                results = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
             except apsw.Error as exc:
                 return str(exc)
-        return None if told == ["ok"] else "; ".join(told)
+        return None if results == ["ok"] else "; ".join(results)
 
     def _connect_again(self) -> SqliteConnection:
         """Return another connection, to read."""

@@ -308,7 +308,7 @@ def has_ended_views(db: Transaction) -> bool:
 
 
 def begin_ended_views(db: Transaction, frontier: int) -> None:
-    """Begin the materialized views again that have the `upper` of a dropped table; their next rows replace the former.
+    """Begin again the materialized views that have the `upper` of a dropped table; their next rows replace their rows.
 
     Earlier releases wrote this `upper` for views of constants, which are known at all times.
     """

@@ -174,26 +174,26 @@ def pack_codes(columns: Sequence[Codes | None], count: int) -> pa.BinaryArray:
         columns: codes of each column; None if all are exact.
         count: number of rows.
     """
-    told = [(number, column) for number, column in enumerate(columns) if column is not None and column.any()]
-    if not told:
+    coded = [(number, column) for number, column in enumerate(columns) if column is not None and column.any()]
+    if not coded:
         return pa.nulls(count, pa.binary())
-    is_told = np.logical_or.reduce([column for _, column in told])
-    codes = np.zeros((np.count_nonzero(is_told), len(columns)), dtype=np.uint8)
-    for number, column in told:
-        codes[:, number] = column[is_told]
+    is_coded = np.logical_or.reduce([column for _, column in coded])
+    codes = np.zeros((np.count_nonzero(is_coded), len(columns)), dtype=np.uint8)
+    for number, column in coded:
+        codes[:, number] = column[is_coded]
     offsets = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(is_told, dtype=np.int32, out=offsets[1:])
-    buffers = [np.packbits(is_told, bitorder="little"), offsets * np.int32(len(columns)), codes]
+    np.cumsum(is_coded, dtype=np.int32, out=offsets[1:])
+    buffers = [np.packbits(is_coded, bitorder="little"), offsets * np.int32(len(columns)), codes]
     return pa.Array.from_buffers(pa.binary(), count, list(map(pa.py_buffer, buffers)))
 
 
 def unpack_codes(exact: pa.BinaryArray) -> Codes | None:
     """Return the codes that `pack_codes` packed, as an array of shape (rows, columns); None if all are exact."""
-    told = exact.drop_null()
-    if not len(told):
+    coded = exact.drop_null()
+    if not len(coded):
         return None
-    codes = np.frombuffer(b"".join(told.to_pylist()), np.uint8).reshape(len(told), -1)
-    if len(told) == len(exact):
+    codes = np.frombuffer(b"".join(coded.to_pylist()), np.uint8).reshape(len(coded), -1)
+    if len(coded) == len(exact):
         return codes
     spread = np.zeros((len(exact), codes.shape[1]), dtype=np.uint8)
     spread[exact.is_valid().to_numpy(zero_copy_only=False)] = codes
@@ -298,11 +298,11 @@ def _encode_one(kind: Kind, value: Any) -> tuple[Any, int]:
         return None, NULL if value is None else 0
     if type(value) is float and kind == "integer":
         is_held = value.is_integer() and -_I64 <= value < _I64
-        is_told = is_held and str(value) != "-0.0"
-        return int(value) if is_held else None, OTHER_NUMBER if is_told else LOOK
+        is_coded = is_held and str(value) != "-0.0"
+        return int(value) if is_held else None, OTHER_NUMBER if is_coded else LOOK
     if type(value) is int and kind == "number":
-        is_told = -_MOST_EXACT <= value <= _MOST_EXACT
-        return float(value) if -_I64 <= value < _I64 else None, OTHER_NUMBER if is_told else LOOK
+        is_coded = -_MOST_EXACT <= value <= _MOST_EXACT
+        return float(value) if -_I64 <= value < _I64 else None, OTHER_NUMBER if is_coded else LOOK
     if type(value) is not _PLAIN[kind] or (type(value) is int and not -_I64 <= value < _I64):
         return None, LOOK
     return value, 0
@@ -409,11 +409,11 @@ def _differences(
     """Yield the row, the value and the expected value of each difference; an inexact value differs by its code, too."""
     expected, expected_codes = encode(_KIND_OF_ARROW[array.type], compile_values(pointer)(documents))
     count = len(array)
-    told = [0] * count if codes is None else codes.tolist()
+    coded = [0] * count if codes is None else codes.tolist()
     should = [0] * count if expected_codes is None else expected_codes.tolist()
-    if told == should and array.equals(expected):
+    if coded == should and array.equals(expected):
         return
-    for row, pairs in enumerate(zip(array.to_pylist(), expected.to_pylist(), told, should, strict=True)):
+    for row, pairs in enumerate(zip(array.to_pylist(), expected.to_pylist(), coded, should, strict=True)):
         value, right, code, right_code = pairs
         if value != right or code != right_code:
             yield row, value, right

@@ -181,8 +181,8 @@ class SelectedColumns:
         self._codes = list(orjson.loads((file.metadata.metadata or {}).get(POINTERS, b"{}")).items())
         self._names = [column.name for column in self._columns if column is not None]
         self._has_columns = all(column is None or self._has(column) for column in self._columns)
-        told = selection.marks_deletions and any(column and _is_marker(column) for column in self._columns)
-        self._tells_deletions = told
+        has_marker = any(column and _is_marker(column) for column in self._columns)
+        self._marks_deletions = selection.marks_deletions and has_marker
         schemas = selection.schemas
         self._is_unchecked = schemas is not None and validated_against(file) != schemas[index]
 
@@ -211,7 +211,7 @@ class SelectedColumns:
 
     def _with_fields(self, number: int, clock_begin: int, clock_end: int, mask: pa.ChunkedArray | None) -> pa.Table:
         # A marked document has a value that the columns of the file lack.
-        has_columns = self._has_columns and not (self._tells_deletions and self._has_deletions(number))
+        has_columns = self._has_columns and not (self._marks_deletions and self._has_deletions(number))
         names = self._names if has_columns else []
         if names and not self._is_exact(number):
             names = [*names, EXACT]
@@ -262,15 +262,15 @@ class SelectedColumns:
         has_codes = stored.schema.get_field_index(EXACT) >= 0
         codes = unpack_codes(_array(stored.column(EXACT))) if has_codes else None
         arrays: list[pa.Array] = []
-        told: list[Codes | None] = []
+        own_codes: list[Codes | None] = []
         for column, kind in zip(self._columns, self._selection.kinds, strict=True):
             if column is None:
                 arrays.append(pa.nulls(stored.num_rows, ARROW[kind]))
-                told.append(None)
+                own_codes.append(None)
             else:
                 arrays.append(_array(stored.column(column.name)))
-                told.append(None if codes is None else codes[:, self._codes.index((column.name, column.pointer))])
-        return arrays, told
+                own_codes.append(None if codes is None else codes[:, self._codes.index((column.name, column.pointer))])
+        return arrays, own_codes
 
     def _made(self, stored: pa.Table) -> SelectedArrays:
         """Return the columns, computed from the documents."""

@@ -145,8 +145,8 @@ def only_adds(location: Location, segment: Segment) -> bool:
     index = StoredRows.SCHEMA.get_field_index(DIFF)
     with open_segment(location, segment) as file:
         groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-        told = [group.column(index).statistics for group in groups]
-    return all(one is not None and one.has_min_max and one.min > 0 for one in told)
+        ranges = [group.column(index).statistics for group in groups]
+    return all(known is not None and known.has_min_max and known.min > 0 for known in ranges)
 
 
 def are_valid(location: Location, segments: Iterable[Segment], schema: JSON) -> bool:
@@ -176,9 +176,9 @@ def read_clocks(location: Location, segment: Segment) -> np.ndarray:
 
 
 def _damaged(segment: Segment, what: str) -> SegmentError:
-    told = " ".join(what.split())
+    reason = " ".join(what.split())
     return SegmentError(
-        f"a file of collection '{segment.collection}' is damaged: {segment.path}: {told}", hint=_way_out(segment)
+        f"a file of collection '{segment.collection}' is damaged: {segment.path}: {reason}", hint=_way_out(segment)
     )
 
 

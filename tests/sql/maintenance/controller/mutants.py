@@ -328,8 +328,8 @@ MUTANTS: dict[str, Mutant] = {
     "a replica that joins begins too early": around(Controller, "allow_compaction", as_of_before),
     "what is dropped is held": around(Controller, "drop", held_for_ever),
     # Retries
-    "what has come to a halt stays there": without(GroupFailures, "go_on"),
-    "what has come to a halt is not known to go on": without(GroupFailures, "can_go_on", False),
+    "a failed group never resumes": without(GroupFailures, "resume"),
+    "a failed group is not known to resume": without(GroupFailures, "can_resume", False),
     "nothing is tried again": without(Retries, "take_due", []),
     "what may begin later waits for its pause": without(Retries, "hasten"),
     "a dataflow that is tried again begins too early": around(Reconciler, "_allow_compaction", begun_from_before),
