@@ -187,7 +187,7 @@ def show_state(request: Request) -> Response:
     folder: Folder = request.app.state.folder
     name: str = request.path_params["name"]
     table = request.query_params.get("table", "")
-    values: dict[str, Any] = {"title": name, "page": None, "name": name, "table": table, "error": None}
+    values: dict[str, Any] = {"title": f"State of {name}", "page": "Tasks", "name": name, "table": table, "error": None}
     values |= {"tables": [], "columns": [], "rows": []}
     store = folder.store()
     try:

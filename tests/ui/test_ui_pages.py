@@ -105,7 +105,7 @@ def client(folder: Path) -> Iterator[TestClient]:
                 'flowctl quarantine retry <span class="option">--task</span> shop/spending <span',
             ],
         ),
-        ("/state/shop/spending?table=seen", ["flow_shard", "<td"]),
+        ("/state/shop/spending?table=seen", ["flow_shard", "<td", 'State of <a href="/tasks/shop/spending">']),
         ("/documents/shop/spending", ["ann", "20", "why"]),
         ("/documents/shop/orders?view=raw&key=1", ["&#34;amount&#34;:20", "versions"]),
         ("/documents/shop/orders?view=raw&where=amount%20%3D%205.5", ["&lt;script&gt;"]),
