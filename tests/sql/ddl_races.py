@@ -11,30 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 import psycopg
 import pytest
-from patience import PATIENCE_SECONDS
-from script_doors import Outcome, executed, outcome_of
+from race_readers import CATALOG_QUERIES, OWN_WRITES, QUERIES, Readers, States, run
+from script_doors import Outcome, executed
 
 from derive.compute.replica.reconciler import Reconciler
 from derive.compute.replica.session import Peeks
 from derive.compute.replica.writeback import Writeback
 from derive.contents.rows import table_at
-from derive.errors import FrontierError, SqlError
-from derive.functions.types.type_info import text_function
+from derive.errors import FrontierError
 from derive.sql.coordinator import Coordinator
-from derive.sql.execution import executor, query
+from derive.sql.execution import dml, executor, query, subscribe
 from derive.sql.maintenance.controller.controller import Controller
 from derive.sql.maintenance.view_maintenance import Maintenance
 from derive.sql.parser.statement import ObjectKind
-from derive.sql.results import ChangedResultError, Prepared
 from derive.sql.session import SqlSession
 from derive.sql.transactions.group_commit import GroupCommit
 from derive.sql.transactions.key_index import KeyIndexes
@@ -56,30 +54,6 @@ SETUP = (
     "CREATE MATERIALIZED VIEW o AS SELECT a % 7 AS g, sum(b) AS s FROM m GROUP BY a % 7",
     "CREATE INDEX t_a ON t (a)",
     "CREATE INDEX u_k ON u (k)",
-)
-
-QUERIES = (
-    "SELECT * FROM t",
-    "SELECT k, a FROM t",
-    "SELECT a, b FROM t WHERE k = 2",
-    "SELECT k, b FROM t WHERE a = 20",
-    "SELECT d FROM t",
-    "SELECT e FROM t",
-    "SELECT count(*), sum(a), sum(b) FROM t",
-    "SELECT a FROM t ORDER BY k LIMIT 2",
-    "SELECT t.k, u.a FROM t JOIN u ON t.k = u.k",
-    "SELECT * FROM u",
-    "SELECT a, b FROM u WHERE k = 1",
-    "SELECT * FROM v",
-    "SELECT k, b FROM v WHERE a = 20",
-    "SELECT * FROM w",
-    "SELECT * FROM m",
-    "SELECT a FROM m WHERE k = 2",
-    "SELECT * FROM n",
-    "SELECT * FROM o",
-    "SELECT v.k, m.a, m.b FROM v JOIN m ON v.k = m.k",
-    "SELECT * FROM x1",
-    "SELECT s.a, o.s FROM (SELECT a FROM t) s LEFT JOIN o ON o.g = s.a % 7",
 )
 
 _VIEWS = ("VIEW", "MATERIALIZED VIEW")
@@ -136,6 +110,10 @@ CHANGES = (
 )
 
 WRITES = (
+    "COPY u (k, a, b) FROM STDIN|{small}\t{n}\t{n}5",
+    "COPY t (k, a, b) FROM STDIN|{n}\t{n}6\t{n}7",
+    "INSERT INTO t (k, a, b) VALUES ({one}, {n}, {n}) ON CONFLICT (k) DO UPDATE SET a = excluded.a + t.b",
+    "MERGE INTO u USING t ON u.k = t.k WHEN MATCHED THEN UPDATE SET a = t.b WHEN NOT MATCHED THEN INSERT VALUES (t.k, t.a, {n})",
     "INSERT INTO t VALUES ({n}, {n}0, {n}00, 'i{n}')",
     "INSERT INTO t (k, a, b) VALUES ({n}, {n}1, {n}01)",
     "UPDATE t SET a = a + {n}",
@@ -147,6 +125,9 @@ WRITES = (
     "UPDATE u SET a = {n} WHERE k = 1",
 )
 
+
+_OF_ROWS = ("INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "TRUNCATE")
+"""First words of changes that are no definitions."""
 
 _THREADS: Sequence[tuple[Any, str]] = [
     (Maintenance, "work"),
@@ -164,6 +145,9 @@ _THREADS: Sequence[tuple[Any, str]] = [
 
 _TASKS: Sequence[tuple[Any, str]] = [
     (executor, "carry_out"),
+    (subscribe, "updates"),
+    (dml, "check_keys"),
+    (GroupCommit, "published"),
     (query, "time_of"),
     (query, "ask"),
     (query, "read_tables"),
@@ -219,73 +203,6 @@ class Windows:
         return slow
 
 
-@dataclass(frozen=True)
-class Observation:
-    """The answers that one reader has got so far.
-
-    Attributes:
-        how: the kind of reader.
-        reads: queries and their outcomes, all of one time.
-        first: number of the last change that was acknowledged before; 0 for a reader that may read earlier rows.
-        last: number of the last change that was sent before the end.
-    """
-
-    how: str
-    reads: Sequence[tuple[str, Outcome]]
-    first: int
-    last: int
-
-    def is_of(self, state: States) -> bool:
-        """Return whether all answers are those of a state."""
-        return all(_key(outcome) == _key(state[text]) for text, outcome in self.reads)
-
-    @property
-    def is_conflict(self) -> bool:
-        """Return whether the reader was told to read again, perhaps as a relation was dropped during the read."""
-        told = (outcome.sqlstate == "40001" or outcome.message == _CHANGED for _, outcome in self.reads)
-        return any(told) or any("was dropped" in outcome.message for _, outcome in self.reads)
-
-
-States = dict[str, Outcome]
-"""Outcomes by query, in one state."""
-
-_CHANGED = str(ChangedResultError())
-
-
-def _key(outcome: Outcome) -> tuple[str, Counter[Any]]:
-    return outcome.sqlstate, outcome.rows
-
-
-async def run(session: SqlSession, statement: str | Prepared) -> Outcome:
-    """Run a statement as a server does, which prepares the text of a simple query again if its columns change."""
-    try:
-        return await asyncio.wait_for(_run(session, statement), PATIENCE_SECONDS)
-    except ChangedResultError as error:
-        return await run(session, statement) if isinstance(statement, str) else Outcome("0A000", message=str(error))
-    except SqlError as error:
-        return Outcome(error.sqlstate, message=str(error))
-    except TimeoutError:
-        return Outcome("stalled")
-
-
-async def _run(session: SqlSession, statement: str | Prepared) -> Outcome:
-    try:
-        prepared = await session.prepare(statement, ()) if isinstance(statement, str) else statement
-        await session.begin_implicit()
-        result = await session.execute(prepared, ())
-        columns = result.columns or ()
-        show = [text_function(column.type, column.modifier) for column in columns]
-        rows = [row async for batch in result.rows for row in batch] if result.rows is not None else []
-        await session.end_implicit()
-    except ChangedResultError:
-        raise
-    except BaseException:
-        await session.fail()
-        raise
-    texts = [tuple(None if one is None else to(one) for to, one in zip(show, row, strict=True)) for row in rows]
-    return outcome_of("", [column.oid for column in columns], texts)
-
-
 @dataclass
 class Race:
     """One script of changes, and the readers beside it.
@@ -296,9 +213,10 @@ class Race:
         seed: chooses the changes and the queries.
         acknowledged: number of the last change that has ended.
         sent: number of the last change that has begun.
+        is_over: whether no change follows.
         changes: the changes with their outcomes.
         times: for each state, a time at which it was the present one.
-        observations: what the readers have seen.
+        readers: the readers beside the changes.
     """
 
     coordinator: Coordinator
@@ -309,7 +227,9 @@ class Race:
     is_over: bool = False
     changes: list[tuple[str, Outcome]] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.readers = Readers(self)
 
     async def begin(self) -> None:
         """Create the tables and views."""
@@ -317,12 +237,14 @@ class Race:
         for text in SETUP:
             outcome = await run(writer, text)
             assert not outcome.sqlstate, (text, outcome)
+        if self.seed % 4 == 3:  # another process maintains the views, too
+            await run(writer, "CREATE REPLICA one")
         self.times.append(self.coordinator.timeline.latest)
 
     async def play(self, steps: int) -> None:
         """Play the script."""
         random, writer = Random(self.seed), SqlSession(self.coordinator)
-        readers = [asyncio.create_task(self._read(Random(self.seed * 100 + number))) for number in range(5)]
+        reading = [asyncio.create_task(self.readers.read(Random(self.seed * 100 + number))) for number in range(5)]
         for number in range(1, steps + 1):
             text = random.choice(CHANGES if random.random() < 0.7 else WRITES)
             text = text.format(n=number + 10, one=random.randint(1, 3), small=random.randint(1, 4))
@@ -337,58 +259,7 @@ class Race:
             self.acknowledged = number
             await asyncio.sleep(random.choice((0, 0, 0.02, 0.1, 0.3)))
         self.is_over = True
-        await asyncio.gather(*readers)
-
-    async def _read(self, random: Random) -> None:
-        kinds = [self._one, self._one, self._beside, self._earlier, self._prepared, self._transaction, self._cursor]
-        while not self.is_over:
-            await random.choice(kinds)(random)
-            await asyncio.sleep(random.choice((0, 0, 0.05)))
-
-    async def _one(self, random: Random) -> None:
-        first, text = self.acknowledged, random.choice(QUERIES)
-        self._observe("one", [(text, await run(SqlSession(self.coordinator), text))], first)
-
-    async def _beside(self, random: Random) -> None:
-        first, text = self.acknowledged, random.choice(QUERIES)
-        self._observe("beside", [(text, await run(SqlSession(self.beside), text))], first)
-
-    async def _earlier(self, random: Random) -> None:
-        session, text = SqlSession(self.coordinator, {"transaction_isolation": "serializable"}), random.choice(QUERIES)
-        self._observe("serializable", [(text, await run(session, text))], 0)
-
-    async def _prepared(self, random: Random) -> None:
-        session, text = SqlSession(self.coordinator), random.choice(QUERIES)
-        with suppress(SqlError):
-            prepared = await session.prepare(text, ())
-            for _ in range(3):
-                await asyncio.sleep(random.choice((0, 0.1, 0.3)))
-                first = self.acknowledged
-                self._observe("prepared", [(text, await run(session, prepared))], first)
-
-    async def _transaction(self, random: Random) -> None:
-        session, first, reads = SqlSession(self.coordinator), self.acknowledged, list[tuple[str, Outcome]]()
-        await run(session, "BEGIN")
-        for text in random.sample(QUERIES, 3):
-            reads.append((text, await run(session, text)))
-            if reads[-1][1].sqlstate:
-                break
-            await asyncio.sleep(random.choice((0, 0, 0.1)))
-        self._observe("transaction", reads, first)
-        await run(session, "COMMIT")
-
-    async def _cursor(self, random: Random) -> None:
-        session, first, text = SqlSession(self.coordinator), self.acknowledged, random.choice(QUERIES)
-        await run(session, "BEGIN")
-        outcome = await run(session, f"DECLARE r CURSOR FOR {text}")
-        if not outcome.sqlstate:
-            await asyncio.sleep(random.choice((0, 0.1, 0.3)))
-            outcome = await run(session, "FETCH ALL FROM r")
-        self._observe("cursor", [(text, outcome)], first)
-        await run(session, "COMMIT")
-
-    def _observe(self, how: str, reads: Sequence[tuple[str, Outcome]], first: int) -> None:
-        self.observations.append(Observation(how, reads, first, self.sent))
+        await asyncio.gather(*reading)
 
     @property
     def views(self) -> Iterator[tuple[str, Table]]:
@@ -432,6 +303,10 @@ class Oracle:
             self.states.append(self._state())
 
     def _play(self, text: str) -> Outcome:
+        begin, _, copied = text.partition("|")
+        if copied:
+            values = copied.replace("\t", "', '")
+            text = f"{begin.replace('COPY', 'INSERT INTO').removesuffix('FROM STDIN')} VALUES ('{values}')"
         return executed(self._postgres.pgconn, text.replace("MATERIALIZED VIEW", "VIEW"))
 
     def _change(self, text: str) -> Outcome:
@@ -444,17 +319,38 @@ class Oracle:
         return outcome
 
     def _state(self) -> States:
-        return {text: self._play(text) for text in QUERIES}
+        return {text: self._play(text) for text in (*QUERIES, *CATALOG_QUERIES)} | {
+            text: self._rolled_back(text) for text in OWN_WRITES
+        }
+
+    def _rolled_back(self, text: str) -> Outcome:
+        self._play("BEGIN")
+        for statement in text.split("; "):
+            outcome = self._play(statement)
+            if outcome.sqlstate:
+                break
+        self._play("ROLLBACK")
+        return outcome
 
     def wrong_answers(self) -> Iterator[str]:
         """Yield the observations that are those of no state."""
-        for seen in self._race.observations:
-            if seen.is_conflict or seen.last >= len(self.states):
+        for seen in self._race.readers.observations:
+            if seen.is_conflict or seen.last >= len(self.states) or (seen.named and self._defines(*seen.named)):
                 continue
             span = range(seen.first, seen.last + 1)
             if not any(seen.is_of(self.states[number]) for number in span):
                 expected = [{text: self.states[number][text] for text, _ in seen.reads} for number in span]
                 yield f"{seen}\n  states: {expected}"
+        for ended in self._race.readers.ended:
+            number = bisect_left(self._race.times, ended.altered) - 1  # of the state before the alteration
+            if number < len(self.states) and not self._defines(ended.first, number):
+                before = self.states[number][ended.text]
+                if before.rows != ended.rows:
+                    yield f"{ended}\n  state {number}: {before}"
+
+    def _defines(self, after: int, until: int) -> bool:
+        """Return whether one of the changes after a change, up to another one, is a definition."""
+        return any(not text.startswith(_OF_ROWS) for text, _ in self._race.changes[after:until])
 
     def wrong_rows(self) -> Iterator[str]:
         """Yield the stored rows of views that are not those of their time."""
