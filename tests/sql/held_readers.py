@@ -17,9 +17,6 @@ from script_stage import Difference, Stage, query_of
 _ENDS = {"40001", "42P01", "42703", "55000", "22023", "0A000", "58000"}
 """SQLSTATEs that say that a relation, or a column of it, is no more."""
 
-_LOST_COLUMN_SECONDS = 15.0
-"""For so long a subscription of a relation without its columns may take to end."""
-
 
 @dataclass
 class Held:
@@ -169,7 +166,7 @@ class Readers:
             return Outcome()
         name, query = self._now(held)
         theirs = self._stage.postgres.run(query) if query else Outcome()
-        deadline = time.monotonic() + (PATIENCE_SECONDS if query else _LOST_COLUMN_SECONDS)
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             outcome = await held.session.run("FETCH ALL c WITH (timeout = '20ms')")
             if outcome.sqlstate:
@@ -181,8 +178,6 @@ class Readers:
                 return outcome
             if not name:  # a subscription of a view that was dropped goes on
                 return outcome
-            if time.monotonic() > deadline:
-                if not query:
-                    return outcome
+            if time.monotonic() > deadline:  # also if the relation has lost a column, which ends the subscription
                 raise Difference(f"subscription of {name}: {held.rows}\n  expected: {theirs.rows}")
             await asyncio.sleep(0.005)
