@@ -18,13 +18,18 @@ _ENDS = {"40001", "42P01", "42703", "55000", "22023", "0A000", "58000"}
 """SQLSTATEs that say that a relation, or a column of it, is no more."""
 
 
+_OWN = ("9999", "own")
+"""The row that a writer inserts."""
+
+
 @dataclass
 class Held:
     """A reader of one relation.
 
     Attributes:
-        kind: cursor, transaction, subscription or past.
+        kind: cursor, transaction, writer, subscription or past.
         oid: the relation, in PostgreSQL.
+        name: its name at the beginning.
         columns: its columns that are read.
         rows: the rows that are expected, or that a subscription has so far.
         is_view: whether it is a view.
@@ -34,6 +39,7 @@ class Held:
 
     kind: str
     oid: int
+    name: str
     columns: list[str]
     rows: Counter[Cells]
     is_view: bool
@@ -71,13 +77,23 @@ class Readers:
         rows = stage.postgres.run(query)
         if rows.sqlstate:
             return
-        held = Held(kind, found[0], columns, rows.rows, is_view=found[1] == "v")
+        held = Held(kind, found[0], relation, columns, rows.rows, is_view=found[1] == "v")
         if kind == "past":
             held.time = await self._present(query, rows)
         else:
             held.session = await stage.begin_session()
+            if kind == "writer" and not await self._write(held):
+                await held.session.close()
+                return
             await self._begin(held, query)
         self._held[name] = held
+
+    async def _write(self, held: Held) -> bool:
+        """Begin a transaction that has only written; return whether the relation is a table that takes the row."""
+        assert held.session is not None
+        await held.session.run("BEGIN")
+        target = query_of(held.name, []).partition("FROM ")[2]
+        return not (await held.session.run(f"INSERT INTO {target} (k, v) VALUES ({_OWN[0]}, '{_OWN[1]}')")).sqlstate
 
     async def _present(self, query: str, expected: Outcome) -> int:
         """A time at which a query has the expected rows."""
@@ -89,6 +105,8 @@ class Readers:
 
     async def _begin(self, held: Held, query: str) -> None:
         assert held.session is not None
+        if held.kind == "writer":
+            return
         if held.kind == "subscription":
             query, held.rows = f"SUBSCRIBE ({query})", Counter()
         for text in ("BEGIN", query if held.kind == "transaction" else f"DECLARE c CURSOR FOR {query}"):
@@ -116,12 +134,13 @@ class Readers:
         outcome = await {
             "cursor": self._read_cursor,
             "transaction": self._read_again,
+            "writer": self._read_own,
             "subscription": self._follow,
             "past": self._read_past,
         }[held.kind](held)
         if outcome.sqlstate and outcome.sqlstate not in _ENDS:
             raise Difference(f"{held.kind} of {held.columns}: {outcome}")
-        if outcome.sqlstate or held.kind == "cursor":
+        if outcome.sqlstate or held.kind in {"cursor", "writer"}:
             if held.session is not None:
                 await held.session.close()
             del self._held[name]
@@ -148,6 +167,19 @@ class Readers:
         outcome = await held.session.run(query)
         if not outcome.sqlstate:
             self._compare(held.kind, outcome, held.rows)
+        return outcome
+
+    async def _read_own(self, held: Held) -> Outcome:
+        """Read the relation that has the name of the written one, which has to be the same one."""
+        assert held.session is not None
+        name, _ = self._now(held)
+        query = query_of(held.name, ["k", "v"])
+        outcome = await held.session.run(query)
+        if outcome.sqlstate or self._stage.status != "idle":
+            return outcome
+        if name != held.name:
+            raise Difference(f"{query} reads another relation than the transaction has written: {outcome}")
+        self._compare(held.kind, outcome, self._stage.postgres.run(query).rows + Counter([_OWN]))
         return outcome
 
     async def _read_past(self, held: Held) -> Outcome:

@@ -34,7 +34,7 @@ DOCUMENTS = "public.c/x"
 """The collection `c/x`, which is a table in PostgreSQL."""
 MARKS = "s2.marks"
 """A table that each transaction writes that is killed, so that the state after it differs from the one before."""
-KINDS = ("cursor", "transaction", "subscription", "past")
+KINDS = ("cursor", "transaction", "writer", "subscription", "past")
 COLUMNS = (
     "k int PRIMARY KEY, v text",
     "k int PRIMARY KEY, v text",
