@@ -247,8 +247,15 @@ class Objects:
         return sorted(self.references.get(identifier, ()), key=lambda pair: pair[0].id != identifier)
 
     def domain(self, name: str) -> NamedColumn | None:
-        """Return a column of a domain in the schemas of the path; None if the domain does not exist."""
+        """Return a column of a domain in the schemas of the path; None if the domain does not exist.
+
+        Raises:
+            SqlError: the name is that of a relation, whose rows are no values of a type (0A000).
+        """
         item = self.find(None, name)
+        if item is not None and item.kind in _OF_ROWS:
+            hint = "Use jsonb, and to_jsonb(…) for its rows."
+            raise SqlError("0A000", f'the row type of {item.kind.value} "{name}" is not supported as a type', hint=hint)
         return item.columns[0] if item is not None and item.kind is ObjectKind.DOMAIN else None
 
     def chosen(self, functions: Iterable[Item], types: Sequence[Type]) -> NamedFunction | None:
@@ -520,6 +527,10 @@ class BoundNames:
     def candidates(self) -> Iterable[str]:
         """Return the names that the view binds."""
         return self._bindings
+
+
+_OF_ROWS = frozenset({ObjectKind.TABLE, ObjectKind.VIEW, ObjectKind.MATERIALIZED_VIEW, ObjectKind.SOURCE})
+"""Kinds of objects that are types of rows in PostgreSQL."""
 
 
 class RecordedNames:

@@ -66,7 +66,7 @@ _MOST_DIGITS = 6
 _UNSUPPORTED = frozenset(
     ["xml", "money", "bit", "varbit", "macaddr8", "point", "line", "lseg", "box", "path", "polygon", "circle"]
 )
-_UNSUPPORTED |= {"tsvector", "tsquery"}
+_UNSUPPORTED |= {"tsvector", "tsquery", "record"}
 
 
 def type_of(name: TypeName) -> Type:
@@ -78,7 +78,7 @@ def type_of(name: TypeName) -> Type:
     kind = _TYPES.get(name.name)
     if kind is None:
         if name.name in _UNSUPPORTED:
-            instead = "Use text."
+            instead = "Use jsonb." if name.name == "record" else "Use text."
             raise SqlError("0A000", f"type {name.name} is not supported", offset=name.offset, hint=instead)
         nearest = suggest(name.name, _TYPES)
         hint = f"Did you mean {nearest}?" if nearest else None

@@ -364,8 +364,18 @@ def _interval_with_fields(node: TypeCast) -> Literal:
 
 
 def domain_of(name: TypeName, names: Names) -> NamedColumn | None:
-    """Return a column of the domain that a name means, without a name; None if the name means a type."""
-    return None if is_type(name) or name.is_array or name.modifiers else names.domain(name.name)
+    """Return a column of the domain that a name means, without a name; None if the name means a type.
+
+    Raises:
+        SqlError: the name is that of a relation (0A000).
+    """
+    if is_type(name) or name.modifiers:
+        return None
+    try:
+        of_domain = names.domain(name.name)
+    except SqlError as error:
+        raise located(error, name.offset) from None
+    return None if name.is_array else of_domain
 
 
 @lru_cache(maxsize=4096)

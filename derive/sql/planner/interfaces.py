@@ -308,7 +308,7 @@ class Names(Protocol):
         return None
 
     def domain(self, name: str) -> NamedColumn | None:
-        """Return a column of a domain, without a name; None if the domain does not exist."""
+        """Return a column of a domain, without a name; None if the domain does not exist; 0A000 for a relation."""
         return None
 
 
