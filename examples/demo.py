@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 
 import derive
+from derive.cli.folding import ARGUMENT, folded, folded_command
 
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / ".demo"
@@ -43,6 +44,15 @@ TOTALS = """\
 CREATE MATERIALIZED VIEW totals AS
 SELECT outcome, count(*) AS transfers, sum(amount) AS amount FROM "acmeBank/transfer-outcomes" GROUP BY outcome"""
 COMMAND = "import sys; sys.argv[0] = 'flowctl'; from derive.cli.main import main; main()"
+SCRIPT = """\
+import os, runpy, sys
+del sys.argv[0]
+sys.path[0] = os.path.dirname(sys.argv[0])
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except KeyboardInterrupt:
+    sys.exit(130)"""
+"""Runs a script, which prints no traceback at Ctrl-C."""
 
 
 def run(*arguments: str, lines: int | None = None) -> None:
@@ -91,13 +101,31 @@ def end(process: subprocess.Popen[Any], patience: float = PATIENCE) -> None:
 
 
 def _show(arguments: tuple[str, ...]) -> None:
-    print(f"\n$ {' '.join(_quoted(each) for each in arguments)}", flush=True)
+    command = " ".join(_quoted(each) for each in arguments)
+    print("", *folded_command(f"$ {command}", _width(), ""), sep="\n", flush=True)
+
+
+def _say(text: str) -> None:
+    """Print prose, which ends lines between words."""
+    print(*folded(text, _width()), sep="\n", flush=True)
+
+
+def _show_query(prompt: str, query: str) -> None:
+    first, *others = query.splitlines()
+    lines = folded(first, _width(), f"{prompt}=> ", "  ", words=ARGUMENT)
+    for other in others:
+        lines += folded(other, _width(), "", "  ", words=ARGUMENT)
+    print("", *lines, sep="\n", flush=True)
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
 
 
 def _command(arguments: tuple[str, ...]) -> list[str]:
     if arguments[0] == "flowctl":
         return [sys.executable, "-c", COMMAND, *arguments[1:]]
-    return [sys.executable, *arguments[1:]] if arguments[0] == "python" else list(arguments)
+    return [sys.executable, "-c", SCRIPT, *arguments[1:]] if arguments[0] == "python" else list(arguments)
 
 
 def _environment() -> dict[str, str]:
@@ -115,10 +143,10 @@ def main() -> None:
     DEMO.mkdir()
     (DEMO / "flow.yaml").write_text(CATALOG)
     transfers = DEMO / "transfers.jsonl"
-    print("AcmeBank: 100,000 generated transfers between 5,000 accounts.")
+    _say("AcmeBank: 100,000 generated transfers between 5,000 accounts.")
     with transfers.open("wb") as file:
-        subprocess.run([sys.executable, "examples/acmebank/generate.py"], cwd=ROOT, stdout=file, check=True)
-    print("Flights: all 336,776 departures from New York City in 2013.")
+        subprocess.run(_command(("python", "examples/acmebank/generate.py")), cwd=ROOT, stdout=file, check=True)
+    _say("Flights: all 336,776 departures from New York City in 2013.")
     folder = ".demo/flights"
     run("python", "examples/flights/load.py", folder)
     run("flowctl", "ingest", "--collection", "acmeBank/transfers", "--clock", "/at", ".demo/transfers.jsonl")
@@ -151,7 +179,8 @@ def main() -> None:
 
 def materialize() -> None:
     """Keep two collections in a database, in which a transfer shows that arrives meanwhile."""
-    print("\nPostgreSQL: balances and the last large sends, in tables that are kept up to date.")
+    print()
+    _say("PostgreSQL: balances and the last large sends, in tables that are kept up to date.")
     with postgres() as database:
         run("flowctl", "materialize", "plan", "--source", MATERIALIZED, "-o", "table")
         with running("flowctl", "run", "--quiet", "--source", MATERIALIZED):
@@ -170,7 +199,8 @@ def materialize() -> None:
 
 def query() -> None:
     """Ask collections in SQL, and follow a view in which a transfer shows that arrives meanwhile."""
-    print("\nSQL: collections for psql and every other client of PostgreSQL.")
+    print()
+    _say("SQL: collections for psql and every other client of PostgreSQL.")
     with running("flowctl", "run", "--quiet"), serving() as address:
         host, port = address.rsplit(":", 1)
         with psycopg.connect(host=host, port=int(port), user="flow", autocommit=True) as flow:
@@ -180,7 +210,12 @@ def query() -> None:
             until(flow, "SELECT sum(transfers) = 100001 FROM totals")
             ask(flow, "SELECT * FROM totals ORDER BY outcome", "flow")
             subscribe = "COPY (SUBSCRIBE totals WITH (SNAPSHOT = false)) TO STDOUT"
-            print(f"\nflow=> {subscribe};", flush=True)
+            print()
+            _say(
+                "SUBSCRIBE prints changes of the view: the time in microseconds, 1 for a row that is added or -1 for a"
+                " row that is removed, and the row's columns."
+            )
+            _show_query("flow", f"{subscribe};")
             ended = suppress(psycopg.errors.QueryCanceled)
             with ended, flow.cursor() as cursor, cursor.copy(subscribe.encode()) as updates:
                 transfer = '{"id": 100002, "sender": "account-000002", "recipient": "account-000003", "amount": 67.89}'
@@ -249,7 +284,7 @@ def until(database: psycopg.Connection[Any], query: str, expected: Sequence[tupl
 
 def ask(database: psycopg.Connection[Any], query: str, prompt: str = "postgres") -> None:
     """Show a query, and what the database answers."""
-    print(f"\n{prompt}=> {query};", flush=True)
+    _show_query(prompt, f"{query};")
     cursor = database.execute(query.encode())
     if cursor.description is None:
         print(cursor.statusmessage)
@@ -274,4 +309,8 @@ def table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("stopped; 'make demo' starts over", file=sys.stderr)
+        sys.exit(130)

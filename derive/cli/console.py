@@ -639,7 +639,7 @@ class _Work:
         if share and share < 1 and elapsed > _LEAST_ESTIMATED:
             return amount, rate, f"{_duration(elapsed * (1 - share) / share)} left"
         minutes, seconds = divmod(elapsed, 60)
-        return amount, rate, f"{int(minutes):02d}:{seconds:04.1f}"
+        return amount, rate, f"{int(minutes)}:{seconds:04.1f}"
 
 
 def _duration(seconds: float) -> str:

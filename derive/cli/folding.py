@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from unicodedata import combining, east_asian_width
 
 _WORD = re.compile(r"(\s*)(\S+)")
-_ARGUMENT = re.compile(r"""(\s*)((?:'[^']*'|"[^"]*"|\S)+)""")
+ARGUMENT = re.compile(r"""(\s*)((?:'[^']*'|"[^"]*"|\S)+)""")
+"""Finds arguments of a command and words of SQL: a quoted text stays whole."""
 _AFTER_COMMA = re.compile(r'(?<=,)(?=["{\[])')
 _PROGRAM = "flowctl "
 
@@ -69,7 +70,7 @@ def folded_command(command: str, width: int, indent: str) -> list[str]:
     """
     if cells(indent + command) <= width:
         return [indent + command]
-    *lines, last = folded(command, width - 2, indent, indent + "  ", words=_ARGUMENT)
+    *lines, last = folded(command, width - 2, indent, indent + "  ", words=ARGUMENT)
     return [*(f"{line} \\" for line in lines), last]
 
 

@@ -169,7 +169,7 @@ def _write(path: Path, documents: Iterable[Document]) -> None:
         for each in documents:
             file.write(orjson.dumps(each) + b"\n")
             count += 1
-    print(f"{path}: {count} documents", file=sys.stderr)
+    print(f"{path}: {count:,} documents", file=sys.stderr)
 
 
 def main() -> None:
