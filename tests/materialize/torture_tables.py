@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-sys.path += [str(Path(__file__).parents[1] / name) for name in ("sql", "engine", "connectors")]
+sys.path += [str(Path(__file__).parents[1] / name) for name in (".", "sql", "engine", "connectors")]
 
 import duckdb
 from changing_table import BINDINGS, COLLECTIONS, FOLLOWING, ChangingTable

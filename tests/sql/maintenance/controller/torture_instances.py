@@ -25,13 +25,13 @@ from functools import partial
 from pathlib import Path
 
 import psycopg
-from patience import PATIENCE_SECONDS
 
-sys.path.append(str(Path(__file__).parents[2]))
+sys.path += [str(Path(__file__).parents[above]) for above in (2, 3)]
 
 from cluster import Cluster, dataflows_in, eventually
 from faults import Fault, Faults
 from frontier_watch import FrontierWatch
+from patience import PATIENCE_SECONDS
 from proxy import Network
 from standing_views import Definer, Looker, Rows, StandingClient, ViewSubscriber, Writer, check, create, read
 from torture_sql import SqlTorture, Tables
