@@ -249,6 +249,11 @@ class _Builder:
             hint = None
             if guess:
                 hint = f"did you mean '{guess}'? ({self._definition.collections[guess].at.key_position})"
+            elif name.startswith("sql/"):
+                hint = (
+                    "define a collection of this name, with the columns of the table or view: see 'A table as a"
+                    " source' in docs/sql-queries.md"
+                )
             self._report.add("E201", f"collection '{name}', referenced by {referrer}, is not defined", at, hint)
         return collection
 

@@ -109,6 +109,7 @@ RULES = [
     # References
     Rule("a source is defined", "source: a/source", "source: a/sourse", "source: a/derived", ("E201", 25, 19, "collection 'a/sourse', referenced by transform 'second' of 'a/derived', is not defined"), "did you mean 'a/source'? (flow.yaml:2:3)"),
     Rule("a tested collection is defined", "collection: a/derived", "collection: b/nothing-like-it", "collection: a/derived", ("E201", 31, 28, "collection 'b/nothing-like-it', referenced by test 't/test', is not defined")),
+    Rule("a source of SQL is defined", "source: a/source\n", "source: sql/public/t\n", "source: a/derived\n", ("E201", 25, 19, "collection 'sql/public/t', referenced by transform 'second' of 'a/derived', is not defined"), "define a collection of this name, with the columns of the table or view: see 'A table as a source' in docs/sql-queries.md"),
     Rule("what is no collection is no source", "source: a/source\n", "source: t/test\n", "source: a/derived\n", ("E201", 25, 19, "collection 't/test', referenced by transform 'second' of 'a/derived', is not defined")),
     # Keys
     Rule("a key is not empty", "key: [/id]\n    proj", "key: []\n    proj", "key: [/id, /who]\n    proj", ("E301", 11, 10, "the key of 'a/source' is empty")),
