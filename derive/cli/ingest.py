@@ -166,6 +166,13 @@ def _load(
                     progress.done(shown, documents)
                     if documents:
                         _warn_of_repetition(spec.name, shown, before)
+                except KeyboardInterrupt:
+                    progress.pause()
+                    note(
+                        f"{shown} is ingested as a whole or not at all: see what is ingested with 'flowctl ingestions"
+                        f" list --collection {spec.name}', and repeat the command for the rest"
+                    )
+                    raise
                 except RepeatedLoadError as repeated:
                     is_repeated = True
                     progress.stop(shown)
