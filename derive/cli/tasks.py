@@ -21,8 +21,8 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
     """Start a task over: remove its derived documents, its state and its progress.
 
     The next run, or a `flowctl run --watch` that is running, derives everything again from the first document of each
-    source. A materialization deletes its stored rows one by one, and stores all rows again; delta updates are sent
-    again.
+    source. A running `flowctl run` without --watch ends. A materialization deletes its stored rows one by one, and
+    stores all rows again; delta updates are sent again.
 
     \b
     Examples:
@@ -32,6 +32,7 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
     from derive.catalog import load_without_tests
     from derive.cli.console import Progress, note
     from derive.engine.reset import reset
+    from derive.storage.metadata.process import show_process
 
     catalog = load_without_tests(source)
     with Progress("file") as progress, closing(open_store(stored_folder(source, data))) as store:
@@ -39,10 +40,13 @@ def reset_command(source: Path, data: Path | None, tasks: tuple[str, ...], *, ca
         def show(task: str, done: int, total: int) -> None:
             progress.show(f"reset {task}", done, total)
 
+        runs = store.task_capabilities.runs(catalog.tasks)
         names = reset(catalog, store, tasks, cascade=cascade, progress=show)
         progress.pause()
         for name in names:
             note(f"{name} starts over with the next run, or in a running 'flowctl run --watch'")
+        for process in sorted({show_process(runs[name].process) for name in names if name in runs}):
+            note(f"the flowctl run in process {process} ends, unless it has --watch: start it again with 'flowctl run'")
 
 
 @click.command()

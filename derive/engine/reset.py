@@ -324,10 +324,13 @@ def _refuse_others(catalog: CatalogSpec, store: Maintainable, names: Sequence[st
         read = f"{', '.join(others)}, which this catalog does not define, {'read' if len(others) > 1 else 'reads'}"
         raise UsageError(
             f"{read} {', '.join(names)}, and would keep the results of the old documents",
-            hint="reset the readers first, with the catalog that defines them; 'flowctl compact' forgets tasks that no"
-            " catalog defines",
+            hint="reset the readers first, with the catalog that defines them. If no catalog defines them, forget them"
+            f" without a loss of history: {FORGETTING}",
         )
 
+
+FORGETTING = "flowctl compact --since 1970-01-01T00:00:00Z"
+"""Forgets tasks that are not in the catalog; it deletes no history, because no document is older."""
 
 SPLIT = "split"
 """The purpose with which a task is acquired for a split."""

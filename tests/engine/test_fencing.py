@@ -147,6 +147,24 @@ def test_fenced_run_does_not_record_a_failure(world: World) -> None:
     assert (state.error, state.documents_in) == (None, 10)
 
 
+def test_run_of_a_reset_task_reports_the_reset(world: World) -> None:
+    run = world.run()
+    run.step()
+    reset(world.catalog, world.store, ["f/counts"])
+    world.wall += 5_000_000  # time moves on, without documents
+
+    with pytest.raises(FencedError, match="'f/counts' was reset, so this process commits nothing more"):
+        run.step()
+
+    newer = world.run()
+    newer.step()
+    with pytest.raises(FencedError, match="another flowctl runs 'f/counts' now, so this process"):
+        run.step()
+    newer.close()
+    with pytest.raises(FencedError, match="another flowctl runs 'f/counts' now, or has reset it, so this process"):
+        run.step()
+
+
 def test_transaction_of_a_fenced_run_does_not_block_the_newer_run(world: World) -> None:
     """The older has prepared state and written segments when it is superseded; none of it stays."""
     newer = None

@@ -11,7 +11,8 @@ from failing_executor import FailsFirst
 
 from derive.backoff import Retries
 from derive.catalog import load
-from derive.engine.reset import reset, split, split_up_to
+from derive.engine.inputs import settle
+from derive.engine.reset import FORGETTING, reset, split, split_up_to
 from derive.engine.run import RETRY_BACKOFF, Run
 from derive.engine.task_reconciler import open_run
 from derive.errors import StorageError, TaskError, UsageError
@@ -127,8 +128,9 @@ def test_source_read_by_another_catalog_is_not_reset(tmp_path: Path) -> None:
     world.step()
     before = [row[3] for row in world.rows("o/sums")]
 
-    with pytest.raises(UsageError, match=r"o/sums, which this catalog does not define, reads r/whole, r/tens,"):
+    with pytest.raises(UsageError, match=r"o/sums, which this catalog does not define, reads r/whole, r/tens,") as info:
         reset(here, world.store, ["r/whole"], cascade=True)
+    assert str(info.value.hint).endswith(f": {FORGETTING}")
 
     assert reset(other, world.store, ["o/sums"]) == ["o/sums"]
     assert reset(here, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
@@ -137,6 +139,9 @@ def test_source_read_by_another_catalog_is_not_reset(tmp_path: Path) -> None:
         world.wall += 5_000_000
         world.step()
     assert [row[3] for row in world.rows("o/sums")] == before
+
+    assert settle(here, world.store) == ["o/sums"]  # as FORGETTING does
+    assert reset(here, world.store, ["r/whole"], cascade=True) == ["r/whole", "r/tens"]
 
 
 def test_a_reset_task_derives_the_same_bytes_again(tmp_path: Path) -> None:

@@ -601,7 +601,7 @@ def require_held(db: Transaction, capability: TaskCapability) -> None:
     task = capability.task
     if not is_live(db, capability.id):
         epoch: int | None = db.execute("SELECT epoch FROM task WHERE name = ?", (task,)).get
-        raise _superseded(task) if epoch is None or epoch > capability.epoch else _expired("write", task)
+        raise _fenced(db, task) if epoch is None or epoch > capability.epoch else _expired("write", task)
 
 
 def epochs_of(db: Transaction, tasks: Iterable[str]) -> dict[str, int]:
@@ -629,7 +629,7 @@ def require_epochs(db: Transaction, epochs: Mapping[str, int]) -> None:
     present = epochs_of(db, epochs)
     for task, epoch in epochs.items():
         if present.get(task, 0) != epoch:
-            raise _superseded(task)
+            raise _fenced(db, task)
 
 
 def renew_runs(db: Transaction) -> None:
@@ -659,6 +659,26 @@ def release_run(db: Transaction, task: str) -> None:
 
 def _release_run(db: Transaction, task: str) -> None:
     db.execute("DELETE FROM capability WHERE task = ? AND kind IN ('run', 'write')", (task,))
+
+
+def _fenced(db: Transaction, task: str) -> FencedError:
+    """Return the error of a run of a task that another run or a reset has fenced: a reset leaves no run and no shards.
+
+    The reset of some inputs leaves the shards, and is not distinguished from a run that has ended.
+    """
+    if run_capability(db, task) is not None:
+        return _superseded(task)
+    shards: int | None = db.execute("SELECT shards FROM task WHERE name = ?", (task,)).get
+    if shards == 0:
+        return FencedError(
+            f"'{task}' was reset, so this process commits nothing more",
+            hint="'flowctl run' starts the task over; 'flowctl run --watch' continues by itself after a reset",
+        )
+    return FencedError(
+        f"another flowctl runs '{task}' now, or has reset it, so this process commits nothing more",
+        hint="nothing is lost: start 'flowctl run' again, unless 'flowctl status' shows a run; 'flowctl run --watch'"
+        " continues by itself after a reset",
+    )
 
 
 def _superseded(name: str) -> FencedError:
