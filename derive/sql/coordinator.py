@@ -33,7 +33,7 @@ from derive.sql.sources.source_feeder import SourceFeeder
 from derive.sql.transactions.advisory_locks import AdvisoryLocks
 from derive.sql.transactions.altered_table import stored_column
 from derive.sql.transactions.counters import Counters
-from derive.sql.transactions.group_commit import GroupCommit, Shape, shape_of
+from derive.sql.transactions.group_commit import GroupCommit, Shape, is_same_shape, shape_of
 from derive.sql.transactions.key_index import KeyIndexes
 from derive.sql.transactions.key_lookup import KeyLookups
 from derive.sql.transactions.ownership import Ownership
@@ -202,7 +202,7 @@ class Coordinator:
         """Return the name of a table whose name, columns or constraints are not the expected ones, or None."""
         item = self.objects.items.get(identifier)
         named = None if item is None else self.objects.described(identifier)
-        return None if named is None or shape_of(named) == shape else named.name
+        return None if named is None or is_same_shape(shape_of(named), shape) else named.name
 
     def _keyed(self, identifier: GlobalId) -> NamedRelation | None:
         """Return a table with keys; None for other identifiers."""

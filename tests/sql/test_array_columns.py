@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from time import thread_time
 
 import pytest
 from hypothesis import example, given
@@ -88,6 +89,14 @@ def test_array_literals_round_trip(text: str) -> None:
     with suppress(SqlError):
         elements, sizes = texts_of_literal(f"{{{text}}}")
         assert texts_of_literal(literal_of_texts(elements, sizes)) == (elements, sizes)
+
+
+@pytest.mark.parametrize("text", ["{a%sb}", "{{a%sb}}", '{%sx"', "{a%s", '{"a"%s', "{a,%s}"])
+def test_long_spaces_in_array_literals_take_little_time(text: str) -> None:
+    begin = thread_time()
+    with suppress(SqlError):
+        texts_of_literal(text % (" " * 100_000))
+    assert thread_time() - begin < 3  # each space once; all pairs of spaces would take half a minute and more
 
 
 @pytest.mark.parametrize("text", ["a", "{1", "{}1", '{"a"b}'])

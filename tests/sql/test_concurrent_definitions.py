@@ -346,6 +346,7 @@ async def test_transaction_reads_written_tables_beside_other_definitions(
     await other.script(*SETUP)
     await client.script("BEGIN", INSERTED, "SAVEPOINT s", "INSERT INTO w VALUES (1)")
     await other.script("CREATE TABLE x (n int); ALTER TABLE u RENAME COLUMN a TO c; CREATE INDEX t_a ON t (a)")
+    await other.script("COMMENT ON COLUMN t.a IS 'x'; COMMENT ON TABLE t IS 'x'")
     assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]
     await other("ALTER TABLE w RENAME COLUMN n TO m")
     assert await client.fails("SELECT a FROM t WHERE k = 3") == "40001"

@@ -11,8 +11,10 @@ from typing import NoReturn, TypeAlias
 from derive.errors import SqlError
 from derive.functions.types.array import MOST_DIMENSIONS, Nested, Sizes, nested
 
-_ELEMENT = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"\s*|((?:[^"\\{},]|\\.)+))([,}])', re.DOTALL | re.ASCII)
+# Repetitions of spaces give nothing back: else the time for a literal would grow with the square of their number.
+_ELEMENT = re.compile(r'\s*+(?:"((?:[^"\\]|\\.)*)"\s*+|((?:[^"\\{},]|\\.)+))([,}])', re.DOTALL | re.ASCII)
 _QUOTED = re.compile(r'(?i:null)\Z|\Z|.*[{},"\\\s]', re.DOTALL | re.ASCII)
+_PLAIN = re.compile(r"\s*+((?:\\.|[^\\\s]|\s++(?!\Z))*)\s*+\Z", re.DOTALL | re.ASCII)
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _BOUNDS = re.compile(r"\s*(?:\[\s*[+-]?\d+\s*(?::\s*[+-]?\d+\s*)?\]\s*)+=", re.ASCII)
 
@@ -175,7 +177,7 @@ class _Nesting:
 
 def _unquoted(plain: str, text: str) -> str | None:
     # An escaped space belongs to the element, wherever it stands.
-    word = re.match(r"\s*((?:\\.|[^\\])*?)\s*\Z", plain, re.DOTALL | re.ASCII)
+    word = _PLAIN.match(plain)
     if word is None or not word[1]:
         _fail(text)
     return None if word[1].upper() == "NULL" else _ESCAPE.sub(r"\1", word[1])

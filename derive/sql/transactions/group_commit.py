@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import starmap
 from time import perf_counter
@@ -59,6 +59,16 @@ Shape: TypeAlias = tuple[str, str, tuple[NamedColumn, ...], tuple[Constraint, ..
 def shape_of(table: NamedRelation) -> Shape:
     """Return the shape of a table."""
     return table.schema, table.name, table.columns, table.constraints
+
+
+def is_same_shape(one: Shape, other: Shape) -> bool:
+    """Return whether rows that were checked for one shape have the other one, too; comments say nothing about rows."""
+    return one == other or _uncommented(one) == _uncommented(other)
+
+
+def _uncommented(shape: Shape) -> Shape:
+    schema, name, columns, constraints = shape
+    return schema, name, tuple(replace(column, comment=None) for column in columns), constraints
 
 
 NO_SHAPES: Mapping[GlobalId, Shape] = {}
