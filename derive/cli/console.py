@@ -573,7 +573,7 @@ def print_rows(
         rows: JSON values.
         output: `table` or `json`; None for a table on a terminal and JSON otherwise.
         spare: the columns that a narrow terminal can leave out, in this order.
-        wide: whether to show all columns, even if they do not fit.
+        wide: whether to show all columns: as records if they do not fit.
     """
     if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
         for row in rows:
@@ -582,9 +582,9 @@ def print_rows(
     from rich.cells import cell_len
 
     is_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if is_terminal and not wide else None
+    width = shutil.get_terminal_size().columns if is_terminal else None
     table = columns_of(columns, rows, cell_len)
-    shown, hidden = fit(table, width, spare)
+    shown, hidden = fit(table, None if wide else width, spare)
     if width is not None and rows and width_of(shown) > width:
         sys.stdout.write("".join(f"{line}\n" for line in records_of(table, cell_len, width)))
         return

@@ -104,7 +104,7 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     help="Format of the output.  [default: table on a terminal, json otherwise]",
 )
-wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables, even if they do not fit.")
+wide_option = click.option("--wide", is_flag=True, help="Show all columns of tables; as records if they do not fit.")
 quiet_option = click.option(
     "-q",
     "--quiet",
