@@ -302,7 +302,7 @@ def row_lines(explained: ExplainedRow, above: Mapping[int, Sequence[Trace | None
     for index, source in enumerate(explained.sources):
         yield 2, f"└ {source_text(source)}"
         for row, trace in zip(source.rows, above.get(index, [None] * len(source.rows)), strict=True):
-            yield 6, stored_row_text(source, row)
+            yield 6, stored_row_text(source, row, trace)
             if trace is not None:
                 yield from ((indent + 6, text) for indent, text in _value_lines(trace))
         if source.count > len(source.rows) > 0:
@@ -319,13 +319,18 @@ def source_text(source: TracedRows) -> str:
     return f"{counted(source.count, 'row') if source.count else 'no row'} of {source.name}{condition}"
 
 
-def stored_row_text(source: TracedRows, row: Row) -> str:
-    """Return a row of a table as JSON, or a document with its time."""
-    from derive.document.exact import dump_exact
+def stored_row_text(source: TracedRows, row: Row, trace: Trace | None = None) -> str:
+    """Return a row of a table as JSON, or a document with its time; only its time if the lines of a trace show it."""
+    from derive.document.exact import dump_exact, parse_exact
 
     stored = _stored_json(source, row)
-    at = "" if stored["at"] is None else f"{stored['at']}  "
-    return f"{at}{dump_exact(stored['row']).decode()}"
+    document = dump_exact(stored["row"])
+    if stored["at"] is None:
+        return document.decode()
+    value = None if trace is None else trace.value
+    if value is not None and parse_exact(document) == parse_exact(value.encode()):
+        return str(stored["at"])
+    return f"{stored['at']}  {document.decode()}"
 
 
 def row_text(columns: Sequence[tuple[str, Any]], row: Row) -> str:
