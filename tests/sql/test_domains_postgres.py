@@ -12,6 +12,17 @@ from sql_world import Client, SqlWorld
 from derive.sql.coordinator import Coordinator
 
 SCRIPTS = {
+    "hidden by a table": (
+        "CREATE SCHEMA s",
+        "SET search_path = s, public",
+        "CREATE DOMAIN d AS int DEFAULT 1",
+        "CREATE TABLE public.t (a d, b int)",
+        "SET search_path = public",
+        "CREATE TABLE d (z int)",
+        "ALTER TABLE t ALTER a SET DEFAULT 3, ALTER a TYPE bigint",
+        "INSERT INTO t (b) VALUES (1) RETURNING a, b",
+        "DROP SCHEMA s CASCADE",
+    ),
     "casts": (
         "CREATE DOMAIN posint AS int CHECK (VALUE > 0)",
         "CREATE DOMAIN code varchar(3) CONSTRAINT upper CHECK (value = upper(value)) CHECK (value <> 'NO') NOT NULL",

@@ -358,7 +358,10 @@ class _AlterPlanner:
         """Return whether a column has no default of its own: none, or that of its domain."""
         if column.default is None or column.domain is None:
             return column.default is None
-        of_domain = self._names.domain(column.domain.name)
+        try:
+            of_domain = self._names.domain(column.domain.name)
+        except SqlError:  # a relation in an earlier schema of the path has the name, too
+            return False
         return of_domain is not None and of_domain.default == column.default
 
     def _converted(self, action: SetType, column: NamedColumn) -> Expression:
