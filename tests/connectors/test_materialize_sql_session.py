@@ -137,8 +137,8 @@ class Worker:
 
     def __init__(self, name: str, database: Database) -> None:
         command = [sys.executable, str(WORKER), name, json.dumps(database.config), *database.schema]
-        root = str(WORKER.parents[2])
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
+        folders = [str(WORKER.parents[2]), str(WORKER.parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
         assert self.process.stdout is not None
         self._said = self.process.stdout.readline()
