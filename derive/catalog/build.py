@@ -254,6 +254,8 @@ class _Builder:
                     "define a collection of this name, with the columns of the table or view: see 'A table as a"
                     " source' in docs/sql-queries.md"
                 )
+            else:
+                hint = f"define or import the collection, or remove it from {referrer}"
             self._report.add("E201", f"collection '{name}', referenced by {referrer}, is not defined", at, hint)
         return collection
 

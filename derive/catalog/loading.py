@@ -38,7 +38,7 @@ from derive.catalog.language.yaml import Located, YamlFile, parse_json_lines, pa
 from derive.catalog.language.yaml import Path as Place
 from derive.document.clock import parse_duration
 from derive.document.pointer import JSON, parse_pointer
-from derive.errors import CatalogError, Issue, SchemaError, suggest
+from derive.errors import CatalogError, Issue, SchemaError, suggest, suggest_misspelt
 from derive.plural import counted
 from derive.position import Position, Script, is_remote, reason_of, resolve, show, too_large
 from derive.protocol.authoring import LocatedValue
@@ -488,6 +488,25 @@ Entry = TypeVar("Entry")
 
 _NO_CATALOG = "create a catalog: flowctl init; or name an existing one: --source FILE"
 
+_FILE = "flow.yaml"
+"""Usual name of the root file of a catalog."""
+
+
+def _instead_of(source: Path, error: OSError) -> str | None:
+    """Return the hint for a root file that cannot be loaded: the file that is probably meant, or a way to one."""
+    if isinstance(error, IsADirectoryError):
+        inner = source / _FILE
+        return f"did you mean {inner}?" if inner.is_file() else "name a file of the folder: --source FILE"
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        beside = [file.name for file in source.parent.iterdir() if file.is_file()]
+    except OSError:  # there is no such folder, or others may not read it
+        beside = []
+    guess = suggest_misspelt(source.name, beside)
+    return f"did you mean {source.with_name(guess)}?" if guess else _NO_CATALOG
+
+
 _TICK, _MATERIALIZED_TICK = 1_000_000, 10_000
 
 
@@ -532,8 +551,7 @@ class Loader:
             try:
                 file = self.resources.document(url)
             except OSError as exc:
-                is_new = isinstance(exc, FileNotFoundError) and len(seen) == 1
-                hint = _NO_CATALOG if is_new else None
+                hint = _instead_of(source, exc) if len(seen) == 1 else None
                 self.report.add("E003", f"cannot load {show(url)}: {reason_of(exc)}", referrer, hint)
                 self.incomplete = True
             except CatalogError as exc:

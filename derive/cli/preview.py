@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 def with_preview(task: str, error: FlowError) -> FlowError:
-    """Return the error of a failed lambda with the command that shows its effects as the hint; other errors unchanged.
+    """Return the error of a lambda with ways to a correction as the hint; other errors unchanged.
+
+    A lambda fails, or publishes an invalid document, which is a violation with facts. `flowctl preview` shows its
+    effects, and a quarantine puts the source document aside.
 
     Args:
         task: name of the task, or of its shadow.
@@ -43,14 +46,17 @@ def with_preview(task: str, error: FlowError) -> FlowError:
     """
     from copy import copy
 
-    from derive.errors import LambdaError
+    from derive.errors import LambdaError, SchemaViolation
     from derive.protocol.collection import owner_of_version
 
-    if not isinstance(error, LambdaError) or error.hint:
+    is_published = isinstance(error, SchemaViolation) and bool(error.facts)
+    if error.hint or not (is_published or isinstance(error, LambdaError)):
         return error
     hinted = copy(error)
     command = f"flowctl preview --task {owner_of_version(task) or task} --limit 1000"
     hinted.hint = f"to see the effects of each document, without a run: {command}"
+    if is_published and error.title.startswith("transform"):  # and not the end of a tick
+        hinted.hint = f"to put such source documents aside: 'onViolation: quarantine' at the transform; {hinted.hint}"
     return hinted
 
 

@@ -62,9 +62,7 @@ class _SqlGroup(click.Group):
 
 @click.group(cls=_SqlGroup, invoke_without_command=True)
 @click.option("-c", "--command", "texts", multiple=True, metavar="SQL", help="Statements to run; may be repeated.")
-@click.option(
-    "-f", "--file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A file of statements to run."
-)
+@click.option("-f", "--file", type=click.Path(path_type=Path, dir_okay=False), help="A file of statements to run.")
 @catalog_options
 @segments_option
 @click.option(
@@ -130,13 +128,16 @@ def _text_of(file: Path | None) -> tuple[str, str]:
     """Return the name and the text of a file, or of standard input.
 
     Raises:
-        UsageError: the bytes cannot be read, or are not UTF-8.
+        UsageError: there is no such file, the bytes cannot be read, or they are not UTF-8.
     """
+    from derive.cli.inputs import no_file
     from derive.errors import UsageError
 
     name = str(file) if file else "standard input"
     try:
         data = file.read_bytes() if file else sys.stdin.buffer.read()
+    except FileNotFoundError:
+        raise no_file(name) from None
     except OSError as exc:
         raise UsageError(f"cannot read {name}: {exc.strerror}") from exc
     try:

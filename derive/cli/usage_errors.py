@@ -59,6 +59,8 @@ def _unknown_option(
             )
     if error.option_name in _LISTENING and any("--listen" in parameter.opts for parameter in context.command.params):
         return click.UsageError(f"{error.message} Did you mean '--listen HOST:PORT'?", context)
+    if error.option_name in _NAMING and context.info_name == "status":
+        return click.UsageError(f"{error.message} 'flowctl status' lists every task.", context)
     likely = [option for option in error.possibilities or () if suggest(error.option_name[2:], [option[2:]])]
     return click.NoSuchOption(error.option_name, error.message, likely, context)
 

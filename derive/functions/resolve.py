@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from derive.algebra.types import Type
-from derive.errors import SqlError, suggest
+from derive.errors import SqlError, suggest_misspelt
 from derive.functions.function import Function, word_of
 from derive.functions.scalar.array import SIGNATURES, ArraySignature, actual
 from derive.functions.scalar.casts import resolve_cast
@@ -159,6 +159,7 @@ def common_type(types: Sequence[Type], construct: str = "CASE") -> Type:
 
 
 _INSTEAD = {
+    "strftime": "to_char(now(), 'YYYY-MM-DD') returns a time as text.",
     "datetime": "now() returns the present time, and '2024-05-01 09:00'::timestamp a written time.",
     **dict.fromkeys(
         ("jsonb_each", "jsonb_each_text", "json_each", "json_each_text"),
@@ -173,7 +174,7 @@ def unknown_function(name: str, types: Sequence[Type], known: Mapping[str, objec
     hint = "No function matches the given name and argument types. You might need to add explicit type casts."
     if name in _INSTEAD:
         hint = _INSTEAD[name]
-    elif name not in known and (nearest := suggest(name, {word.removesuffix("[]") for word in known})):
+    elif name not in known and (nearest := suggest_misspelt(name, {word.removesuffix("[]") for word in known})):
         hint = f"Did you mean {nearest}? {hint}"
     listed = ", ".join(kind.value for kind in types)
     return SqlError("42883", f"function {name}({listed}) does not exist", hint=hint, offset=offset)

@@ -534,7 +534,8 @@ class Invoker:
             return
         for cause, document in zip(causes, results, strict=True):
             if not self._output.is_valid(document):
-                key = show_key(self._keys([document])[0]) if self._redactor is None else ""
+                is_keyed = self._redactor is None and not self._absent(document)
+                key = show_key(self._keys([document])[0]) if is_keyed else ""
                 positions = self._spec.collection.write_positions
                 violation = self._output.violation(document, key=key, positions=positions)
                 position, name, source = self._publisher(batch, cause)
@@ -551,9 +552,13 @@ class Invoker:
 
     def _key_hint(self, document: Document) -> str | None:
         """Return the hint for a published document that lacks a field of the key; None for other documents."""
-        collection = self._spec.collection
-        absent = ", ".join(absent_fields(collection.key, collection.key_defaults, document))
+        absent = ", ".join(self._absent(document))
         return f"each published document needs its key: add {absent} to what the lambda publishes" if absent else None
+
+    def _absent(self, document: Document) -> list[str]:
+        """Return the fields of the key that a published document lacks."""
+        collection = self._spec.collection
+        return absent_fields(collection.key, collection.key_defaults, document)
 
     def _shown(self, document: Document) -> list[Fact]:
         """Return a published document for a message.

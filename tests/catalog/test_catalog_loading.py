@@ -435,6 +435,27 @@ def test_missing_catalog_is_reported_with_the_commands_that_name_or_create_one(t
 
 
 @pytest.mark.parametrize(
+    ("source", "hint"),
+    [
+        (".", "did you mean flow.yaml?"),
+        ("flow.yml", "did you mean flow.yaml?"),
+        ("empty", "name a file of the folder: --source FILE"),
+        ("no/flow.yaml", "create a catalog: flowctl init; or name an existing one: --source FILE"),
+    ],
+)
+def test_similar_name_of_a_catalog_is_suggested(
+    source: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "flow.yaml").write_text("")
+    loader = Loader()
+    loader.load(Path(source))
+
+    assert [issue.hint for issue in loader.report.issues] == [hint]
+
+
+@pytest.mark.parametrize(
     "reference", ["http://[::1/flow.yaml", "http://127.0.0.1:port/", "http://127.0.0.1:1/", "a\\0b"]
 )
 def test_invalid_addresses_are_refused(reference: str, tmp_path: Path) -> None:

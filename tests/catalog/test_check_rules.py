@@ -108,7 +108,7 @@ RULES = [
     Rule("projections differ by more than case", "part: {location", "PART: /who\n      part: {location", "PARTS: /who\n      part: {location", ("E104", 14, 7, "projection 'part' collides with projection 'PART'")),
     # References
     Rule("a source is defined", "source: a/source", "source: a/sourse", "source: a/derived", ("E201", 25, 19, "collection 'a/sourse', referenced by transform 'second' of 'a/derived', is not defined"), "did you mean 'a/source'? (flow.yaml:2:3)"),
-    Rule("a tested collection is defined", "collection: a/derived", "collection: b/nothing-like-it", "collection: a/derived", ("E201", 31, 28, "collection 'b/nothing-like-it', referenced by test 't/test', is not defined")),
+    Rule("a tested collection is defined", "collection: a/derived", "collection: b/nothing-like-it", "collection: a/derived", ("E201", 31, 28, "collection 'b/nothing-like-it', referenced by test 't/test', is not defined"), "define or import the collection, or remove it from test 't/test'"),
     Rule("a source of SQL is defined", "source: a/source\n", "source: sql/public/t\n", "source: a/derived\n", ("E201", 25, 19, "collection 'sql/public/t', referenced by transform 'second' of 'a/derived', is not defined"), "define a collection of this name, with the columns of the table or view: see 'A table as a source' in docs/sql-queries.md"),
     Rule("what is no collection is no source", "source: a/source\n", "source: t/test\n", "source: a/derived\n", ("E201", 25, 19, "collection 't/test', referenced by transform 'second' of 'a/derived', is not defined")),
     # Keys
@@ -116,6 +116,7 @@ RULES = [
     Rule("a key is of pointers", "key: [/id]\n    proj", "key: [id]\n    proj", "key: [/deep/x]\n    proj", ("E302", 11, 11, "the key must be a JSON pointer, but is 'id'"), "did you mean '/id'?"),
     Rule("a pointer has no empty token", "key: [/id]\n    proj", "key: [/deep//x]\n    proj", "key: [/deep/x]\n    proj", ("E302", 11, 11, "the key must be a JSON pointer, but is '/deep//x'")),
     Rule("a key is known to the schema, deep down, too", "key: [/id]\n    proj", "key: [/deep/xx]\n    proj", "key: [/deep/x]\n    proj", ("E303", 11, 11, "the key '/deep/xx' is not mentioned in the schema"), "did you mean '/deep/x'?"),
+    Rule("a lambda has its name", "any\n          lambda:", "any\n          lamda:", "any\n          lambda: ", ("E011", 27, 11, "a transform has no property 'lamda'"), "did you mean 'lambda'?"),
     Rule("a key can exist", "key: [/id]\n    proj", "key: [/id/x]\n    proj", "key: [/id]\n    proj", ("E303", 11, 11, "the key '/id/x' cannot exist in the schema")),
     Rule("a key is no misspelt property", "        id: {type: integer}\n", "        idd: {type: integer}\n", "        id: {type: integer}\n", ("E304", 11, 11, "the key '/id' must be a boolean, integer or string, but may be anything"), "did you mean '/idd'?"),
     Rule("a key is a scalar", "key: [/id]\n    proj", "key: [/deep]\n    proj", "key: [/id]\n    proj", ("E304", 11, 11, "the key '/deep' must be a boolean, integer or string, but may be object")),
@@ -177,7 +178,7 @@ RULES = [
     Rule("notBefore is a time", "source: a/source\n", "source: {name: a/source, notBefore: today}\n", "source: {name: a/source, notBefore: 2024-01-01T00:00:00Z}\n", ("E502", 25, 47, "'today' is not a time such as 2023-01-23T01:00:00Z")),
     Rule("a shuffle key is not empty", FIRST, "shuffle: {key: []}", "shuffle: {key: [/who]}", ("E503", 22, 26, "a shuffle key is an array of at least one JSON pointer")),
     Rule("a shuffle key is of pointers", FIRST, "shuffle: {key: [id]}", FIRST, ("E302", 22, 27, "the shuffle key must be a JSON pointer, but is 'id'"), "did you mean '/id'?"),
-    Rule("a shuffle key is known", FIRST, "shuffle: {key: [/ident]}", FIRST, ("E303", 22, 27, "the shuffle key '/ident' is not mentioned in the schema")),
+    Rule("a shuffle key is known", FIRST, "shuffle: {key: [/ident]}", FIRST, ("E303", 22, 27, "the shuffle key '/ident' is not mentioned in the schema"), "known: /deep, /id, /who"),
     Rule("a shuffle key is a scalar", FIRST, "shuffle: {key: [/deep]}", "shuffle: {key: [/deep/x]}", ("E304", 22, 27, "the shuffle key '/deep' must be a boolean, integer or string, but may be object")),
     Rule("shuffle keys have the same types", SECOND, "shuffle: {key: [/who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], but 'second' has [string]")),
     Rule("shuffle keys have the same length", SECOND, "shuffle: {key: [/id, /who]}", FIRST, ("E504", 22, 20, "the shuffle key of 'first' has types [integer], but 'second' has [integer, string]")),

@@ -175,6 +175,7 @@ ISSUES = [
     ("{schema: public, table: chosen}", "gone.yaml", ("E003", 18, 19, "cannot load the resource gone.yaml: No such file or directory", None)),
     ("{schema: public, table: chosen}", "list.yaml", ("E701", 18, 19, "list.yaml must hold an object: the resource", None)),
     ("{schema: public, table: chosen}", "list.yaml#/0", ("E003", 18, 19, "cannot load the resource list.yaml#/0: only schemas have parts that '#' can name", None)),
+    ("- resource: {schema: public, table: chosen}\n        source", "- source", ("E012", 18, 9, "a binding needs a property 'resource'", "such as 'resource: {table: NAME}'; for files, 'resource: {path: NAME}'")),
     ("priority: 2", "priority: high", ("E010", 21, 19, "'priority' must be an integer from 0 to 4294967295", None)),
     ("source: a/source\n", "sauce: a/source\n", ("E011", 17, 9, "a binding has no property 'sauce'", "did you mean 'source'?")),
     (CONNECTOR, "      address: localhost\n      config: {}\n", ("E713", 12, 16, "an address is a host and a port, such as 'localhost:5000'", None)),

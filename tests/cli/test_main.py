@@ -184,7 +184,8 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["sql", "srve"], "No such command 'srve'.\n"),
         # an option that does not exist
         (["check", "--sorce", "x"], "Did you mean '--source'?"),
-        (["status", "--task", "x"], "No such option '--task'.\n"),
+        (["status", "--task", "x"], "No such option '--task'. 'flowctl status' lists every task.\n"),
+        (["check", "--task", "x"], "No such option '--task'.\n"),
         (["sql", "serve", "--port", "1"], "Did you mean '--listen HOST:PORT'?"),
         # an address or a folder that is none
         (["run", "--ui", "8080"], "--ui takes HOST:PORT, not 8080"),
@@ -192,6 +193,7 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["status", "--data", "flow.yaml"], "flow.yaml is a file, and a data folder is needed, such as .flow"),
         # a file that does not exist, and a file that has another name
         (["ingest", "--collection", "a/b", "flaw.yaml"], "did you mean flow.yaml?"),
+        (["sql", "-f", "flaw.yaml"], "did you mean flow.yaml?"),
         (["ingest", "--collection", "a/b", "fl.yml"], "there is no file fl.yml\n"),
         (["ingest", "--collection", "a/b", "../x/y/z.jsonl"], "there is no folder ../x\n"),
         (["ingest", "--collection", "a/b", "flow.yaml/x"], "there is no file flow.yaml/x\n"),

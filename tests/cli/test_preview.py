@@ -18,7 +18,7 @@ from forked_flowctl import BARE, Flowctl, flowctl
 from patience import PATIENCE_SECONDS
 
 from derive.cli.preview import with_preview
-from derive.errors import FlowError, LambdaError, StorageError, document_fact
+from derive.errors import FlowError, LambdaError, SchemaViolation, StorageError, document_fact
 
 CATALOG = """\
 collections:
@@ -425,6 +425,18 @@ def test_messages_of_sql_are_in_the_log_and_in_previews(stored: Path, tmp_path: 
             "to see the effects of each document, without a run: flowctl preview --task a/b --limit 1000",
         ),
         (LambdaError("migration 1 was edited", hint="undo the edit"), "undo the edit"),
+        (
+            SchemaViolation("transform 't' of 'a/b' published an invalid document", facts=[document_fact("{}")]),
+            (
+                "to put such source documents aside: 'onViolation: quarantine' at the transform;"
+                " to see the effects of each document, without a run: flowctl preview --task a/b --limit 1000"
+            ),
+        ),
+        (
+            SchemaViolation("flush() of 'a/b' published an invalid document", facts=[document_fact("{}")]),
+            "to see the effects of each document, without a run: flowctl preview --task a/b --limit 1000",
+        ),
+        (SchemaViolation("transform 't' of 'a/b' reads an invalid document"), None),
         (StorageError("the disk is full"), None),
     ],
 )

@@ -68,6 +68,12 @@ def test_missing_names_are_refused() -> None:
     assert raised.value.hint is not None
     assert raised.value.hint.startswith("Did you mean lower? No function matches")
 
+    for name, hint in (("strftime", "to_char"), ("greast", "No function matches")):
+        with pytest.raises(SqlError, match=f"function {name}") as raised:
+            resolve_function(name, (U, I))
+        assert raised.value.hint is not None
+        assert raised.value.hint.startswith(hint)
+
 
 @pytest.mark.parametrize(
     ("types", "common"),

@@ -149,6 +149,10 @@ _BUILT = ("collections", "materializations", "tests")
 _ENTITIES = ("collections", "tests", "captures", "materializations")
 _LEAVES = ("tests", "captures", "materializations")
 """Sections to which no other section refers."""
+_EXAMPLES = {"resource": "such as 'resource: {table: NAME}'; for files, 'resource: {path: NAME}'"}
+"""Hints for missing properties of a materialization or its parts."""
+_NEEDED_LATER = ("lambda",)
+"""Properties that are optional here, and that a rule of a connector may require."""
 _DEPTHS = {
     ("collections", "key"): 3,
     ("collections", "projections"): 3,
@@ -205,7 +209,8 @@ class _Checker:
             return
         if keyword == "required":
             message = f"{_noun(path, part, schema)} needs a property '{fault.kind.property}'"
-            self.issues.append(Issue("E012", message, at.position))
+            hint = _EXAMPLES.get(fault.kind.property) if path[0] == "materializations" else None
+            self.issues.append(Issue("E012", message, at.position, hint))
         elif "x-code" in schema:
             position = at.key_position if keyword in ("oneOf", "anyOf") else at.position
             hint = _as_key(at.value) if schema.get("const") == "any" else None
@@ -224,8 +229,12 @@ class _Checker:
             self._guesses.setdefault(at.path, set()).add(guess)
             if not at.path and guess not in _LEAVES:
                 self.bad.add((name,))  # it may define the collections to which the other sections refer
-        if not schema.get("patternProperties"):
+        if not schema.get("patternProperties") or self._lacks_needed(at):
             self.bad.add(_unit(at.path))
+
+    def _lacks_needed(self, at: Located) -> bool:
+        """Return true if a property that later rules need exists only under a misspelt name, which was reported."""
+        return any(name in self._guesses[at.path] and name not in at.value for name in _NEEDED_LATER)
 
     def _is_meant(self, path: Path, fault: Any, schema: Schema) -> bool:
         """Return true if a missing property exists under a misspelt name, which has already been reported."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from derive.catalog.definitions import CollectionDef, Report
 from derive.catalog.language.structure import collisions, is_field, is_pointer, is_token
 from derive.catalog.language.yaml import Located
 from derive.catalog.schemas import ExaminedSchema
 from derive.document.pointer import parse_pointer
-from derive.errors import suggest
+from derive.errors import suggest, suggest_misspelt
 from derive.schema.projection import Declared, project
 from derive.schema.shape import Shape, locate
 
@@ -36,14 +36,30 @@ def check_known(at: Located, shape: Shape, subject: str, report: Report, schema:
     if exists not in ("cannot", "implicit"):
         return located
     fault = "cannot exist" if exists == "cannot" else "is not mentioned"
-    report.add("E303", f"{subject} '{at.value}' {fault} in {schema}", at, _similar(at, shape))
+    hint = _similar(at, shape, suggest_misspelt) or _beside(at, shape) or _similar(at, shape)
+    report.add("E303", f"{subject} '{at.value}' {fault} in {schema}", at, hint)
     return None
 
 
-def _similar(at: Located, shape: Shape) -> str | None:
+_MOST_BESIDE = 8
+"""Most locations that a hint lists."""
+
+
+def _beside(at: Located, shape: Shape) -> str | None:
+    """Return a hint that lists the locations of a schema beside a pointer; None without such locations."""
+    parent = at.value.rpartition("/")[0]
+    known = [projection.pointer for projection in project(shape, (), {})]
+    beside = sorted(pointer for pointer in known if pointer and pointer.rpartition("/")[0] == parent)
+    if not beside:
+        return None
+    more = ", …" if len(beside) > _MOST_BESIDE else ""
+    return f"known: {', '.join(beside[:_MOST_BESIDE])}{more}"
+
+
+def _similar(at: Located, shape: Shape, close: Callable[[str, Iterable[str]], str | None] = suggest) -> str | None:
     """Return a hint that names the location of a schema closest to a pointer; None if none is close."""
     known = [projection.pointer for projection in project(shape, (), {}) if projection.pointer]
-    guess = suggest(at.value, [pointer for pointer in known if pointer != at.value])
+    guess = close(at.value, [pointer for pointer in known if pointer != at.value])
     return f"did you mean '{guess}'?" if guess else None
 
 
