@@ -202,7 +202,10 @@ class Coordinator:
         """Return the name of a table whose name, columns or constraints are not the expected ones, or None."""
         item = self.objects.items.get(identifier)
         named = None if item is None else self.objects.described(identifier)
-        return None if named is None or is_same_shape(shape_of(named), shape) else named.name
+        if named is None:
+            return None
+        present = shape_of(named, self.objects.references.get(identifier, ()))
+        return None if is_same_shape(present, shape) else named.name
 
     def _keyed(self, identifier: GlobalId) -> NamedRelation | None:
         """Return a table with keys; None for other identifiers."""

@@ -354,3 +354,37 @@ async def test_transaction_reads_written_tables_beside_other_definitions(
     assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]
     await client("COMMIT")
     assert await client("SELECT a FROM t WHERE k = 3") == [("30",)]
+
+
+ADDED_KEY = "INSERT INTO w VALUES (1); ALTER TABLE w ADD FOREIGN KEY (n) REFERENCES t (k)"
+
+
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        ("DELETE FROM t WHERE k = 1", ADDED_KEY),
+        ("TRUNCATE t", ADDED_KEY),
+        (f"{INSERTED}; UPDATE t SET k = 9 WHERE k = 1", ADDED_KEY),
+        ("DELETE FROM t WHERE k = 1", "CREATE TABLE x (n int REFERENCES t (k)); INSERT INTO x VALUES (1)"),
+    ],
+)
+async def test_transaction_deletes_no_row_for_which_others_have_added_a_foreign_key(
+    coordinator: Coordinator, client: Client, own: str, others: str
+) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP)
+    await client.script("BEGIN", own)
+    await other.script(others)
+    assert await client.fails("COMMIT") == "40001"
+    assert await client("SELECT k FROM t WHERE k = 1") == [("1",)]
+
+
+async def test_transaction_inserts_beside_foreign_keys_of_others(coordinator: Coordinator, client: Client) -> None:
+    other = Client(coordinator)
+    await other.script(*SETUP, "CREATE TABLE x (n int, CONSTRAINT f FOREIGN KEY (n) REFERENCES t (k))")
+    await client.script("BEGIN", INSERTED)
+    await other("CREATE TABLE y (n int REFERENCES t (k))")
+    await client.script("COMMIT", "BEGIN", "DELETE FROM t WHERE k = 3")
+    await other("ALTER TABLE x DROP CONSTRAINT f")
+    await client("COMMIT")
+    assert await client("SELECT count(*) FROM t WHERE k = 3") == [("0",)]

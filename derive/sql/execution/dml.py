@@ -507,7 +507,7 @@ async def _written_in_one(
             # before the exclusion of other writers, including source feeders
             await coordinator.source_feeder.begun(ids)
             await coordinator.commits.load_keys([table.table.id for table in planned])
-            shapes = {table.table.id: shape_of(table.table) for table in planned}
+            shapes = {one.table.id: shape_of(one.table, names.references.get(one.table.id, ())) for one in planned}
             others = (names.described(identifier) for identifier in checked)
             shapes |= {table.id: shape_of(table) for table in others if table is not None}
             rows = await _by_itself(state, evaluated, ids, shapes)
@@ -520,8 +520,11 @@ async def _written_in_one(
             written[identifier] = changed  # also the tables that foreign keys have changed
             await check_keys(state, changed, writes)
         state.transaction.write(writes)
+        base = state.ddl.base if state.ddl else names
+        deletes = not isinstance(writes, InsertedRows) and any(change < 0 for _, _, change in writes)
         for table in written.values():
-            state.transaction.write((), _committed(state, table))
+            referring = base.references.get(table.id, ()) if deletes else None
+            state.transaction.write((), _committed(state, table), referring)
     return rows
 
 

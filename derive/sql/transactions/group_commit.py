@@ -52,22 +52,37 @@ class Basis:
     histories: Histories = field(default_factory=dict, hash=False)
 
 
-Shape: TypeAlias = tuple[str, str, tuple[NamedColumn, ...], tuple[Constraint, ...]]
-"""Schema, name, columns and constraints of a table, which rows were checked for."""
+Referring: TypeAlias = Collection[tuple[NamedRelation, Constraint]]
+"""Foreign keys that refer to a table, each with its own table."""
+
+Shape: TypeAlias = tuple[
+    str, str, tuple[NamedColumn, ...], tuple[Constraint, ...], frozenset[tuple[GlobalId, str]] | None
+]
+"""Schema, name, columns and constraints of a table, and foreign keys that refer to it, which rows were checked for.
+
+The foreign keys are identifiers of their tables, and their names; None if no row was deleted, which they would refuse.
+"""
 
 
-def shape_of(table: NamedRelation) -> Shape:
-    """Return the shape of a table."""
-    return table.schema, table.name, table.columns, table.constraints
+def shape_of(table: NamedRelation, referring: Referring | None = None) -> Shape:
+    """Return the shape of a table.
+
+    Args:
+        table: the table.
+        referring: the foreign keys that refer to it; None if no row is deleted.
+    """
+    keys = None if referring is None else frozenset((other.id, key.name) for other, key in referring)
+    return table.schema, table.name, table.columns, table.constraints, keys
 
 
-def is_same_shape(one: Shape, other: Shape) -> bool:
-    """Return whether rows that were checked for one shape have the other one, too; comments say nothing about rows."""
-    return one == other or _uncommented(one) == _uncommented(other)
+def is_same_shape(present: Shape, expected: Shape) -> bool:
+    """Return whether rows that were checked for one shape need no check for the present one; comments do not matter."""
+    is_same = present[:4] == expected[:4] or _uncommented(present) == _uncommented(expected)
+    return is_same and (expected[4] is None or (present[4] or frozenset()) <= expected[4])
 
 
-def _uncommented(shape: Shape) -> Shape:
-    schema, name, columns, constraints = shape
+def _uncommented(shape: Shape) -> tuple[object, ...]:
+    schema, name, columns, constraints, _ = shape
     return schema, name, tuple(replace(column, comment=None) for column in columns), constraints
 
 

@@ -23,7 +23,7 @@ from derive.algebra.types import Row
 from derive.errors import SqlError
 from derive.sql.catalog.items import is_provisional
 from derive.sql.planner.interfaces import NamedRelation
-from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Shape, shape_of
+from derive.sql.transactions.group_commit import Basis, GroupCommit, Histories, Referring, Shape, shape_of
 from derive.sql.transactions.key_index import KeyChanges
 from derive.sql.transactions.timeline import Timeline
 from derive.sql.transactions.writes import Write, by_table, followed, tables_of
@@ -228,12 +228,15 @@ class Transaction:
         if self.modes.is_read_only:
             raise SqlError("25006", "a read-only transaction cannot write")
 
-    def write(self, writes: Sequence[Write], table: NamedRelation | None = None) -> None:
+    def write(
+        self, writes: Sequence[Write], table: NamedRelation | None = None, referring: Referring | None = None
+    ) -> None:
         """Add writes to be written at COMMIT.
 
         Args:
             writes: the writes.
             table: the written table with the columns of these rows; None if no other transaction may alter it.
+            referring: the foreign keys to the table that were checked; None if no row was deleted.
 
         Raises:
             SqlError: the transaction is read-only.
@@ -241,7 +244,10 @@ class Transaction:
         self.check_writable()
         self._writes = followed(self._writes, writes)
         if table is not None:
-            self._shapes.setdefault(table.id, shape_of(table))
+            shape = shape_of(table, referring)
+            before = self._shapes.setdefault(table.id, shape)
+            if before[4] is None:  # only rows were inserted so far
+                self._shapes[table.id] = (*before[:4], shape[4])
 
     def key_changes(self, table: NamedRelation) -> KeyChanges:
         """Return the changes of a table's keys by the writes so far."""
