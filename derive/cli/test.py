@@ -31,6 +31,10 @@ _MOST_AHEAD = 6
 """Most processes of modules that start ahead; the pool keeps a few more."""
 
 
+_MOST_MARGIN = 14
+"""Characters in which an excerpt of a failure has the number of its line, and a bar."""
+
+
 @click.command()
 @catalog_options
 @click.option("--strict", is_flag=True, help="Refuse properties and items that a verify step does not mention.")
@@ -342,6 +346,8 @@ class _Session:
             click.echo(f"{click.style('PASS', fg='green')}{text.removeprefix('PASS')}")
         else:
             heading, *lines = f"FAIL {name} · {visible(render_failure(result.failure))}".split("\n")
+            if result.failure.error is not None:  # other lines compare documents, and an excerpt has carets
+                lines = [line if " | " in line[:_MOST_MARGIN] else fitted(line) for line in lines]
             text = "\n".join([fitted(heading), *lines])
             click.echo(f"{click.style('FAIL', fg='red')}{text.removeprefix('FAIL')}")
 
