@@ -183,7 +183,7 @@ def edits_of(
         if name_of(edit.part) not in begun_again
     ]
     new = [replace(edit, at=upper) for edit in _compare(spec, now, before, command, reported)]
-    return (*remembered, *new)
+    return tuple(dict.fromkeys((*remembered, *new)))  # an edit and its undoing at one `upper` are equal
 
 
 def _compare(

@@ -104,6 +104,14 @@ def test_an_edited_lambda_is_reported_once_and_shown_until_the_task_starts_over(
     assert shown(world) == []
 
 
+def test_edit_undone_before_a_publication_is_shown_once(world: World) -> None:
+    edit(world, sql="SELECT $n + 1 AS n", more=MORE)
+    assert reported(world) == [EDITED]
+    edit(world, more=MORE)
+    assert reported(world) == []
+    assert shown(world) == [(EDITED, BASE + 1_000_000)]
+
+
 def test_edit_with_a_raised_backfill_is_not_reported(world: World) -> None:
     edit(world, sql="SELECT $n + 1 AS n", more=MORE)
     assert reported(world) == [EDITED]
