@@ -15,7 +15,7 @@ import pytest
 from patience import PATIENCE_SECONDS, wait_until
 from real_runs import Endpoint, Project, end, postgres, sales, sqlite
 
-BY_DATA_FOLDER = "error: another flowctl runs 'shop/view' now, so this process commits nothing more"
+BY_DATA_FOLDER = "error: another flowctl runs 'shop/view' now"
 BY_ENDPOINT = "a newer session is open, so this one (fence 1) stores nothing more"
 LIMITS = ("--limits", '{"documents": 60}')
 

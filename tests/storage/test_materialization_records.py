@@ -147,7 +147,7 @@ def test_notes_need_the_right_to_run(tmp_path: Path) -> None:
 
     store.reset([TASK], restarts={TASK: FIRST})
     assert store.materialization(TASK) == MaterializationRecord(FIRST, is_stored=True)
-    with pytest.raises(FencedError, match="another flowctl runs 'a/view'"):
+    with pytest.raises(FencedError, match="'a/view' was reset"):
         store.note_task(capability, Refilling({"b0": 8}))
     assert store.materialization(TASK).refills == {}
     store.close()

@@ -111,7 +111,7 @@ def test_l5_the_epoch_of_a_task_continues_after_a_reset(world: World) -> None:
     world.store.reset([TASK])
     assert world.store.task(TASK) is None
 
-    with pytest.raises(FencedError, match="another flowctl runs 't/task'"):
+    with pytest.raises(FencedError, match="'t/task' was reset"):
         world.store.commit_task(older, commit_of(5_000_000))
     newer, state = world.store.acquire_task(TASK, 2)
 
