@@ -19,7 +19,7 @@ _NAMING = ("--task", "--name", "--collection")
 """Options that name the object of a command."""
 _LISTENING = ("--port", "--host", "--bind", "--address")
 """Options of other programs for the address that `--listen` gives."""
-_STATEMENT = re.compile(r"No such command '.*[\s;(]")
+_STATEMENT = re.compile(r"No such command ['\"].*[\s;(]")
 _NAME = re.compile(r"[\w./@-]+")
 
 

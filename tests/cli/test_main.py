@@ -181,6 +181,7 @@ def test_the_exit_code_reports_whether_tests_passed(folder: Path, name: str, sta
         (["read", "a/b"], "Did you mean 'collections read'?"),
         (["help", "run"], "Did you mean '--help'?"),
         (["sql", "SELECT 1"], "Write -c before a statement"),
+        (["sql", "SELECT 'a'"], "Write -c before a statement"),
         (["sql", "srve"], "No such command 'srve'.\n"),
         # an option that does not exist
         (["check", "--sorce", "x"], "Did you mean '--source'?"),
