@@ -226,7 +226,7 @@ def race(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Race]:
 
 @pytest.mark.both_databases
 def test_run_acquires_no_task_whose_shadow_has_begun_meanwhile(race: Race) -> None:
-    """Whoever is first: the check and the acquisition of the task are one transaction."""
+    """One transaction checks the shadow and acquires the task, so the order of two processes does not matter."""
     before = race.stored()
     with pytest.raises(UsageError, match=rf"a shadow of {race.task} is being (derived|filled)"):
         race.run(race.shadowed)
